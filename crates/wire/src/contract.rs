@@ -1,0 +1,492 @@
+//! The facade's contract, version 1, as consumers see it over RPC and HTTP.
+//!
+//! Field names are fixed. Additions are optional fields. Unknown fields are ignored.
+
+use crate::evidence::Evidence;
+use crate::ids::{ConsumerName, Cursor, IdempotencyKey, ProcessId, SandboxKey};
+use crate::refusal::AdmissionFacts;
+use crate::supervisor::{ExecutionIdentity, OutputPage, StdinMode, StdinResult, TeardownMode};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+pub const CONTRACT_VERSION: u32 = 1;
+
+/// How egress rules act. Absent means enforce.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
+pub enum Enforcement {
+    Legacy,
+    Report,
+    #[default]
+    Enforce,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct Repo {
+    pub owner: String,
+    pub name: String,
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub reference: Option<String>,
+}
+
+/// What a sandbox is made from. A change of `version` asks for a rebuild.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct Recipe {
+    /// 1 to 64 characters of the consumer's choice.
+    pub version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub repo: Option<Repo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub lfs: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub profiles: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub targets: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub enforcement: Option<Enforcement>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
+pub enum AdmissionMode {
+    /// Fail at once with facts.
+    #[default]
+    Refuse,
+    /// Take a place in the queue and return; poll `admissionAttempt`.
+    Queue,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct AdmissionWish {
+    #[serde(default)]
+    pub mode: AdmissionMode,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct EnsureOptions {
+    /// From now; default 30 minutes, at most 6 hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional, type = "number"))]
+    pub lifetime_ms: Option<u64>,
+    /// At most 10; names ≤ 16 bytes, values ≤ 64 bytes, no control characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Rebuild even though a declared process lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub rebuild: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct Ensured {
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub generation: u64,
+    pub rebuilt: bool,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub expires_at: u64,
+}
+
+/// When an approval was given: milliseconds since the Unix epoch, or RFC 3339 text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(untagged)]
+pub enum ApprovedAt {
+    Millis(#[cfg_attr(feature = "ts", ts(type = "number"))] u64),
+    Text(String),
+}
+
+/// A person's word that one exact command may run once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct Approval {
+    pub task_id: String,
+    /// An integer ≥ 0; (taskId, ordinal) is spent once.
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub ordinal: i64,
+    /// SHA-256 of the exact command text, hex, any case.
+    pub command_sha256: String,
+    pub approved_by: String,
+    pub approved_at: ApprovedAt,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
+pub enum OnUnknown {
+    #[default]
+    Refuse,
+    /// The caller's own word that the command may run twice.
+    Rerun,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct ExecInput {
+    pub recipe: Recipe,
+    /// Run by the sandbox's shell with `-c`. Not empty, no NUL, at most 256 KiB.
+    pub command: String,
+    pub idempotency_key: IdempotencyKey,
+    /// A name for the whole log under the sandbox's artifact path.
+    pub log_path: String,
+    /// Default 10 minutes, at most 6 hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional, type = "number"))]
+    pub timeout_ms: Option<u64>,
+    /// How much output the receipt carries; default 4,096, at most 65,536.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional, type = "number"))]
+    pub tail_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub lfs: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub approval: Option<Approval>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub on_unknown: Option<OnUnknown>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "snake_case")]
+pub enum WorkspaceMode {
+    #[default]
+    Exclusive,
+    SharedService,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct StartDetachedInput {
+    pub recipe: Recipe,
+    pub command: String,
+    pub idempotency_key: IdempotencyKey,
+    pub log_path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub approval: Option<Approval>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub stdin: Option<StdinMode>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub workspace_mode: Option<WorkspaceMode>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
+pub enum ReceiptEnd {
+    Exited,
+    Signaled,
+    TimedOut,
+    Killed,
+}
+
+/// Proof of one exec's end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct Receipt {
+    pub end: ReceiptEnd,
+    /// Present exactly when the command exited by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub exit_code: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub signal: Option<i32>,
+    /// Ended by a recovery's teardown, not by its own fence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub interrupted: Option<bool>,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub duration_ms: u64,
+    /// This answer was recorded earlier for the same key.
+    pub deduped: bool,
+    pub tail: String,
+    pub truncated: bool,
+}
+
+/// What happened to what the command left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct TeardownSummary {
+    pub mode: TeardownMode,
+    /// Absent where the container was destroyed instead of swept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub evidence: Option<Evidence>,
+}
+
+/// One host an exec was granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct Granted {
+    pub host: String,
+    pub profile: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct ExecDone {
+    pub receipt: Receipt,
+    pub ensured: Ensured,
+    pub granted: Vec<Granted>,
+    /// Processes the fence's teardown killed.
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub killed: u64,
+    pub teardown: TeardownSummary,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct StartedProcess {
+    pub id: ProcessId,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub started_at: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct StartDetachedDone {
+    pub process: StartedProcess,
+    /// This process was started by an earlier call with the same key.
+    pub deduped: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
+pub enum GoneReason {
+    NeverStarted,
+    Stopped,
+    Aborted,
+    Checkpointed,
+    ContainerStopped,
+    Expired,
+    FenceKilled,
+    NotTracked,
+    Unreachable,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(tag = "state", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum DetachedStatus {
+    Running,
+    Exited {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "ts", ts(optional))]
+        exit_code: Option<i32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "ts", ts(optional))]
+        signal: Option<i32>,
+    },
+    Gone {
+        reason: GoneReason,
+        /// False only for `unreachable`: the caller may poll again.
+        #[serde(rename = "final")]
+        #[cfg_attr(feature = "ts", ts(rename = "final"))]
+        is_final: bool,
+        detail: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+pub struct StatusDone {
+    pub status: DetachedStatus,
+}
+
+/// `stopDetached` never refuses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct StopDone {
+    /// True only on complete evidence, or because it had ended before.
+    pub stopped: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub evidence: Option<Evidence>,
+    /// Why not, when not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub detail: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct ListedProcess {
+    pub id: ProcessId,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub started_at: u64,
+    pub idempotency_key: IdempotencyKey,
+    pub log_path: String,
+    pub identity: ExecutionIdentity,
+    pub status: DetachedStatus,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+pub struct ListDone {
+    pub processes: Vec<ListedProcess>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+pub struct OutputDone {
+    pub page: OutputPage,
+}
+
+/// `detachedOutput(key, processId, cursor?, limit?)`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OutputQuery {
+    #[serde(default)]
+    pub cursor: Option<Cursor>,
+    /// 4 to 65,536 bytes; default 65,536.
+    #[serde(default)]
+    pub limit: Option<u64>,
+    /// Wait up to so long for news; at most 5,000.
+    #[serde(default)]
+    pub wait_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct DetachedInput {
+    pub operation_key: String,
+    pub data: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub eof: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct InputDone {
+    pub accepted: StdinResult,
+    pub deduped: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+pub struct FileDone {
+    /// UTF-8 text.
+    pub content: String,
+}
+
+/// `abort` never refuses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct AbortDone {
+    /// Processes seen killed before the container was destroyed; what died with the container is not counted.
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub killed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub evidence: Option<Evidence>,
+    /// The container was seen to be gone.
+    pub container_gone: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+pub struct Done {}
+
+/// One kind of refused request, counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct DenialEvent {
+    pub host: String,
+    pub method: String,
+    /// Query strings are dropped.
+    pub path: String,
+    pub reason: String,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct PoolUse {
+    pub pool: String,
+    pub cap: u32,
+    pub busy: u32,
+    pub waiting: u32,
+    /// Slots by consumer.
+    pub consumers: BTreeMap<String, u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+pub struct PoolStatusDone {
+    pub pools: Vec<PoolUse>,
+}
+
+/// `admissionEnqueue` and `admissionAttempt`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct AdmissionDone {
+    pub admitted: bool,
+    pub facts: AdmissionFacts,
+}
+
+/// One row of the registry (`GET /v1/sandboxes`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct ListedSandbox {
+    pub consumer: ConsumerName,
+    pub key: SandboxKey,
+    pub pool: String,
+    pub labels: BTreeMap<String, String>,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub created_at: u64,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub expires_at: u64,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub last_seen_at: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+pub struct SandboxesDone {
+    pub sandboxes: Vec<ListedSandbox>,
+}
