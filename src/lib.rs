@@ -1,1 +1,11 @@
-//! To be written.
+//! The Worker: the facade's two faces, the Sandbox object, the Admission object and the egress entrypoint.
+//!
+//! Storage is the truth and memory a cache; nothing of record lives in a static. A decision belongs in
+//! `ringfence_core`; this crate owns the effects and their order. `src/entry.js` exports the classes and hands
+//! `(this.env, this.ctx, arguments)` to what is exported here; none of these exports is itself an RPC method.
+
+mod admission;
+mod clock;
+mod config;
+mod objects;
+mod sandbox;
