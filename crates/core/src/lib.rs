@@ -1,1 +1,13 @@
-//! To be written.
+//! Decisions only: no I/O, no clock, no randomness, no async runtime.
+//!
+//! Time, ids and random bytes are arguments. The same compiled decision (which jobs a fence kills, whether a
+//! ticket holds, what a status is) runs in the Worker as wasm and in the supervisor natively, and the vectors
+//! in `cases/` are run against both.
+
+pub mod detached;
+pub mod fingerprint;
+pub mod key;
+pub mod recipe;
+pub mod seal;
+pub mod status;
+pub mod ticket;

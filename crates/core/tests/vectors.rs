@@ -1,0 +1,165 @@
+//! The vectors of `cases/`, run natively and again as wasm by the same functions: what decides in the Worker and
+//! what decides in the supervisor is shown to be the same.
+//!
+//! As wasm: `CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER=wasm-bindgen-test-runner
+//! cargo test -p ringfence-core --target wasm32-unknown-unknown --test vectors`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use ringfence_core::{detached, ticket};
+use ringfence_wire::ids::{Order, ProcessId};
+use ringfence_wire::supervisor::{JobState, TrackedJob};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+struct File {
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    given: Value,
+    expect: Value,
+}
+
+/// Runs `decide` on each case of a file; every case is run before any failure is told.
+fn run(text: &str, decide: impl Fn(&Value) -> Value) {
+    let file: File = serde_json::from_str(text).expect("a file of cases");
+    assert!(!file.cases.is_empty());
+    let wrong: Vec<String> = file
+        .cases
+        .iter()
+        .map(|case| (case, decide(&case.given)))
+        .filter(|(case, got)| *got != case.expect)
+        .map(|(case, got)| format!("{}: expected {}, got {got}", case.name, case.expect))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn tickets_are_refused_for_the_right_one_of_five_reasons() {
+    run(include_str!("../cases/ticket.json"), ticket_case);
+    run(include_str!("../cases/ticket_more.json"), ticket_case);
+}
+
+fn ticket_case(given: &Value) -> Value {
+    const T: u64 = 1_000_000;
+    let secrets = |text: &str| ticket::Secrets::new(vec![text.repeat(32)]).expect("long enough");
+    let claims = |changed: &Value| {
+        let text = |name: &str, default: &str| changed[name].as_str().unwrap_or(default).to_owned();
+        ticket::Claims {
+            consumer: text("consumer", "ci").into(),
+            key: text("key", "run-1").into(),
+            pool: text("pool", "lean"),
+            expires_at: T,
+        }
+    };
+    let minted = |given: &Value| {
+        let signer = given["secret"].as_str().unwrap_or("right");
+        let good = ticket::mint(&secrets(signer), &claims(&given["claims"]));
+        let mut parts: Vec<String> = good.split('.').map(str::to_owned).collect();
+        match given["flip"].as_str() {
+            Some("signature") => flip_hex(&mut parts[2]),
+            Some("claims") => flip_base64(&mut parts[1]),
+            _ => {}
+        }
+        parts.join(".")
+    };
+    let ticket = match given {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        given => Some(minted(given)),
+    };
+    let now = match given["now"].as_str() {
+        Some("T") => T,
+        Some("T+1") => T + 1,
+        _ => T - 1,
+    };
+    match ticket::verify(&secrets("right"), ticket.as_deref(), &"ci".into(), &"run-1".into(), now) {
+        Ok(_) => json!("valid"),
+        Err(fault) => json!(fault.reason()),
+    }
+}
+
+fn flip_hex(text: &mut String) {
+    let other = if text.ends_with('0') { '1' } else { '0' };
+    text.pop();
+    text.push(other);
+}
+
+fn flip_base64(text: &mut String) {
+    let other = if text.starts_with('A') { "B" } else { "A" };
+    text.replace_range(0..1, other);
+}
+
+#[test]
+fn a_fence_kills_what_is_not_spared_and_reaps_what_is_forgotten() {
+    run(include_str!("../cases/detached.json"), detached_case);
+    run(include_str!("../cases/detached_more.json"), detached_case);
+}
+
+fn detached_case(given: &Value) -> Value {
+    let teardown = Order(given["order"].as_u64().unwrap_or(10));
+    let list = |name: &str| given[name].as_array().cloned();
+    let declared: Vec<_> = list("declared").expect("declared").iter().map(declared).collect();
+    let tracked: Option<Vec<_>> = list("tracked").map(|jobs| jobs.iter().map(tracked_job).collect());
+    let tracked = tracked.as_deref();
+    let survivors = detached::surviving_declarations(teardown, &declared, tracked);
+    match detached::fence_kill_mode(&declared, tracked) {
+        detached::FenceKillMode::Selective => {
+            let kill = detached::fenced_kill_set(
+                teardown,
+                &detached::spare_list(&declared),
+                tracked.expect("readable"),
+            );
+            json!({"mode": "selective", "kill": kill, "surviving": survivors})
+        }
+        detached::FenceKillMode::KillAll if declared.is_empty() => json!({"mode": "kill-all"}),
+        detached::FenceKillMode::KillAll => {
+            let killed = detached::declaration_fates(teardown, &declared, tracked)
+                .iter()
+                .any(|(_, fate)| *fate == detached::Fate::FenceKilled);
+            let mut told = json!({"mode": "kill-all", "surviving": survivors});
+            if killed {
+                told["killedReason"] = json!("fence-killed");
+            }
+            told
+        }
+    }
+}
+
+fn id_and_order(value: &Value) -> (ProcessId, Order) {
+    let id = value.as_str().or(value["id"].as_str()).expect("an id");
+    (id.into(), Order(value["order"].as_u64().unwrap_or(1)))
+}
+
+fn declared(value: &Value) -> detached::Declared {
+    let (id, order) = id_and_order(value);
+    let phase = match (value["state"].as_str(), value["confirmed"].as_bool()) {
+        (Some("stopping"), _) => detached::Phase::Stopping,
+        (Some("exited"), _) => detached::Phase::Exited,
+        (None, Some(false)) => detached::Phase::Starting,
+        _ => detached::Phase::Confirmed,
+    };
+    detached::Declared { id, order, phase }
+}
+
+fn tracked_job(value: &Value) -> TrackedJob {
+    let (id, order) = id_and_order(value);
+    let state = match &value["state"] {
+        Value::Null => JobState::Running,
+        state => serde_json::from_value(state.clone()).expect("a job state"),
+    };
+    TrackedJob { id, state, order }
+}
