@@ -6,8 +6,10 @@
 
 pub mod detached;
 pub mod fingerprint;
+pub mod job;
 pub mod key;
 pub mod recipe;
 pub mod seal;
 pub mod status;
+pub mod sweep;
 pub mod ticket;
