@@ -32,6 +32,14 @@ pub mod start_env {
     /// Set by the engine: `sandboxed_workspace` or `host_unsandboxed`. Absent: `sandboxed_workspace` where the
     /// supervisor is PID 1 of its own namespace, else `host_unsandboxed`.
     pub const IDENTITY: &str = "RINGFENCE_IDENTITY";
+    /// Where jobs run by default, default `/workspace`.
+    pub const WORKSPACE: &str = "RINGFENCE_WORKSPACE";
+    /// Where logs and artifacts go, default `/artifacts`.
+    pub const ARTIFACTS: &str = "RINGFENCE_ARTIFACTS";
+    /// The supervisor's own directory, default `/run/ringfence`: the rules text lies there.
+    pub const RUN: &str = "RINGFENCE_RUN";
+    /// Jobs that may run at a time, 1 to 1,024, default 32.
+    pub const MAX_JOBS: &str = "RINGFENCE_MAX_JOBS";
 }
 
 /// Where a job runs, truthfully.
@@ -73,6 +81,9 @@ pub struct Hello {
     pub deadline_at_ms: u64,
     pub now_ms: u64,
     pub capabilities: Vec<String>,
+    /// TERM and INT signals that came from inside the container and were ignored.
+    #[serde(default)]
+    pub ignored_signals: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,9 +141,15 @@ pub struct StartJob {
     pub nonce: Nonce,
     #[serde(flatten)]
     pub spec: JobSpec,
-    /// Answer when the job is terminal or this long has passed (≤ [`MAX_WAIT_MS`]), whichever is first.
+    /// Answer when the job is terminal or this long has passed (≤ [`MAX_WAIT_MS`]), whichever is first. The
+    /// headers come at once, the body when there is news.
     #[serde(default)]
     pub wait_ms: u64,
+    /// Answer as soon as the job is `stopping`, too: its command has ended or timed out, and what it left still
+    /// lives. Lets a fence close before the tree is gone. `GET /v1/jobs/{id}` takes the same as
+    /// `wakeOnStopping=true`.
+    #[serde(default)]
+    pub wake_on_stopping: bool,
     /// With a terminal answer, send the last so many bytes of output (≤ [`MAX_TAIL_BYTES`]).
     #[serde(default)]
     pub tail_bytes: u64,
@@ -215,6 +232,9 @@ pub struct JobView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
     pub started_at_ms: u64,
+    /// The command's own process has ended; the job is terminal once its tree is gone too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_ended_at_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<EndRecord>,
     /// The output ring: oldest byte still held, and bytes written so far.
@@ -387,6 +407,20 @@ pub struct TeardownReport {
     pub evidence: Evidence,
 }
 
+/// `PUT /v1/files?path=&sha256=` with the bytes as body: put in place by rename, and only when size
+/// (`Content-Length`) and digest are what was sent. `GET /v1/files?path=` answers the bytes, with the digest in
+/// [`FILE_SHA256_HEADER`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileReceipt {
+    pub path: String,
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+pub const FILE_SHA256_HEADER: &str = "x-ringfence-sha256";
+pub const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
 /// `POST /v1/acknowledge`: the object has these end records in storage; they may be forgotten.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -427,6 +461,10 @@ pub enum ErrorCode {
     LimitReached,
     /// 403: the path is outside what may be read or written, or not a regular file.
     PathRefused,
+    /// 404: no such file.
+    NoSuchFile,
+    /// 422: what arrived is not what was sent (size or digest); nothing was put in place.
+    Incomplete,
     /// 503: the supervisor is ending.
     ShuttingDown,
     /// 500.
