@@ -421,6 +421,10 @@ pub struct AbortDone {
     pub evidence: Option<Evidence>,
     /// The container was seen to be gone.
     pub container_gone: bool,
+    /// Why not, when not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub detail: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
