@@ -7,5 +7,16 @@
 mod admission;
 mod clock;
 mod config;
+mod egress;
+mod facade;
+mod http;
 mod objects;
+mod rpc;
 mod sandbox;
+mod sql;
+
+/// Panics are written to the log with their place before they unwind into the one call that caused them.
+#[worker::event(start)]
+fn start() {
+    console_error_panic_hook::set_once();
+}

@@ -4,6 +4,7 @@
 //! nothing; every call has a deadline; every call makes a new stub, because a stub that failed once stays failed.
 
 use js_sys::Promise;
+use ringfence_core::key::object_name;
 use ringfence_wire::ids::{ConsumerName, SandboxKey};
 use serde::Serialize;
 use wasm_bindgen::prelude::*;
@@ -36,8 +37,7 @@ pub enum ObjectFault {
     Unreadable(#[from] serde_json::Error),
 }
 
-/// Calls the Sandbox object of one consumer's key. The name is the pair, glued at the first colon; a consumer's
-/// name holds none.
+/// Calls the Sandbox object of one consumer's key.
 pub async fn call_sandbox(
     env: &Env,
     consumer: &ConsumerName,
@@ -45,7 +45,7 @@ pub async fn call_sandbox(
     request: &impl Serialize,
     deadline_ms: u64,
 ) -> Result<String, ObjectFault> {
-    invoke(env, "SANDBOX", &format!("{consumer}:{key}"), request, deadline_ms).await
+    invoke(env, "SANDBOX", &object_name(consumer, key), request, deadline_ms).await
 }
 
 /// Calls the Admission object.

@@ -10,7 +10,6 @@ pub mod job;
 pub mod key;
 pub mod recipe;
 pub mod seal;
-pub mod settle;
 pub mod status;
 pub mod sweep;
 pub mod ticket;

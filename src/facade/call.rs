@@ -1,0 +1,200 @@
+//! A call with its input, validated: what [`super::Facade`] runs. Nothing here reaches anything.
+
+use ringfence_core::recipe;
+use ringfence_wire::contract::{
+    AdmissionMode, AdmissionWish, DetachedInput, EnsureOptions, ExecInput, OutputQuery, Recipe,
+    StartDetachedInput,
+};
+use ringfence_wire::ids::{ProcessId, SandboxKey};
+use ringfence_wire::refusal::Refusal;
+
+use super::arguments::{Arguments, field_error, rejected};
+use super::method::Method;
+
+/// `detachedOutput`'s limits, in bytes of output per page and milliseconds of waiting.
+const MIN_PAGE_BYTES: u64 = 4;
+const MAX_PAGE_BYTES: u64 = 64 * 1024;
+const MAX_OUTPUT_WAIT_MS: u64 = 5_000;
+
+#[derive(Debug)]
+pub enum Call {
+    Ensure { key: SandboxKey, recipe: Recipe, mode: AdmissionMode, options: EnsureOptions },
+    Exec { key: SandboxKey, input: Box<ExecInput> },
+    StartDetached { key: SandboxKey, input: Box<StartDetachedInput> },
+    Status { key: SandboxKey, id: ProcessId },
+    Stop { key: SandboxKey, id: ProcessId },
+    List { key: SandboxKey },
+    Output { key: SandboxKey, id: ProcessId, query: OutputQuery },
+    Input { key: SandboxKey, id: ProcessId, input: DetachedInput },
+    ReadFile { key: SandboxKey, path: String },
+    Checkpoint { key: SandboxKey, reason: String },
+    Abort { key: SandboxKey },
+    Denials { key: SandboxKey },
+    Artifacts { key: SandboxKey },
+    Enqueue { key: SandboxKey, recipe: Recipe },
+    Attempt { key: SandboxKey, recipe: Recipe },
+    Withdraw { key: SandboxKey },
+    Pools,
+    Registry { label: Option<(String, String)> },
+}
+
+impl Call {
+    pub fn parse(method: Method, arguments: &mut Arguments) -> Result<Self, Refusal> {
+        match method {
+            Method::PoolStatus => return Ok(Self::Pools),
+            Method::Sandboxes => return Ok(Self::Registry { label: label(arguments)? }),
+            _ => {}
+        }
+        let key = arguments.key()?;
+        Ok(match method {
+            Method::EnsureSandbox => {
+                let recipe = arguments.required("recipe")?;
+                let mode = arguments.optional::<AdmissionWish>("admission")?.unwrap_or_default().mode;
+                let options = arguments.optional("options")?.unwrap_or_default();
+                recipe::validate_ensure(&recipe, &options).map_err(field_error)?;
+                Self::Ensure { key, recipe, mode, options }
+            }
+            Method::ExecUnderGrant => {
+                let input = arguments.required("input")?;
+                recipe::validate_exec(&input).map_err(field_error)?;
+                Self::Exec { key, input: Box::new(input) }
+            }
+            Method::StartDetached => {
+                let input = arguments.required("input")?;
+                recipe::validate_start(&input).map_err(field_error)?;
+                Self::StartDetached { key, input: Box::new(input) }
+            }
+            Method::DetachedStatus => Self::Status { key, id: arguments.process_id()? },
+            Method::StopDetached => Self::Stop { key, id: arguments.process_id()? },
+            Method::DetachedList => Self::List { key },
+            Method::DetachedOutput => {
+                let id = arguments.process_id()?;
+                let query = OutputQuery {
+                    cursor: arguments.optional("cursor")?,
+                    limit: arguments.optional("limit")?,
+                    wait_ms: arguments.optional("waitMs")?,
+                };
+                within("limit", query.limit, MIN_PAGE_BYTES, MAX_PAGE_BYTES)?;
+                within("waitMs", query.wait_ms, 0, MAX_OUTPUT_WAIT_MS)?;
+                Self::Output { key, id, query }
+            }
+            Method::DetachedInput => {
+                let id = arguments.process_id()?;
+                let input = arguments.required("input")?;
+                recipe::validate_input(&input).map_err(field_error)?;
+                Self::Input { key, id, input }
+            }
+            Method::ReadFile => {
+                let path: String = arguments.required("path")?;
+                recipe::validate_read_path(&path).map_err(field_error)?;
+                Self::ReadFile { key, path }
+            }
+            Method::Artifact => {
+                let path: String = arguments.required("path")?;
+                // An artifact is named relative to the artifact path, like a log.
+                let name = recipe::log_name(&path).map_err(|fault| rejected("path", fault.message))?;
+                Self::ReadFile { key, path: format!("{}/{name}", recipe::ARTIFACT_PATH) }
+            }
+            Method::Checkpoint => {
+                let reason: String = arguments.required("reason")?;
+                recipe::validate_reason(&reason).map_err(field_error)?;
+                Self::Checkpoint { key, reason }
+            }
+            Method::Abort => Self::Abort { key },
+            Method::Denials => Self::Denials { key },
+            Method::Artifacts => Self::Artifacts { key },
+            Method::AdmissionEnqueue => Self::Enqueue { key, recipe: admission_recipe(arguments)? },
+            Method::AdmissionAttempt => Self::Attempt { key, recipe: admission_recipe(arguments)? },
+            Method::AdmissionRelease => Self::Withdraw { key },
+            Method::PoolStatus => Self::Pools,
+            Method::Sandboxes => Self::Registry { label: None },
+        })
+    }
+}
+
+/// The recipe decides the pool, so the gate must see the one that the later calls will bring.
+fn admission_recipe(arguments: &mut Arguments) -> Result<Recipe, Refusal> {
+    let recipe = arguments.required("recipe")?;
+    recipe::validate_recipe(&recipe).map_err(field_error)?;
+    Ok(recipe)
+}
+
+/// `name=value`
+fn label(arguments: &mut Arguments) -> Result<Option<(String, String)>, Refusal> {
+    let Some(text) = arguments.optional::<String>("label")? else { return Ok(None) };
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok(Some((name.to_owned(), value.to_owned()))),
+        _ => Err(rejected("label", "is not of the form name=value")),
+    }
+}
+
+fn within(field: &str, value: Option<u64>, least: u64, most: u64) -> Result<(), Refusal> {
+    match value {
+        Some(value) if !(least..=most).contains(&value) => {
+            Err(rejected(field, format!("must lie between {least} and {most}, is {value}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const ID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+
+    fn arguments(fields: Value) -> Arguments {
+        let mut arguments = Arguments::default();
+        arguments.extend(fields.as_object().unwrap().clone());
+        arguments
+    }
+
+    fn fault(method: Method, fields: Value) -> Option<String> {
+        Call::parse(method, &mut arguments(fields)).err().map(|refusal| refusal.field.unwrap())
+    }
+
+    #[test]
+    fn the_key_is_looked_at_before_anything_else() {
+        assert_eq!(fault(Method::Abort, json!({})).as_deref(), Some("key"));
+        assert_eq!(fault(Method::Abort, json!({"key": 5})).as_deref(), Some("key"));
+        assert_eq!(fault(Method::ExecUnderGrant, json!({"key": "a/b", "input": 1})).as_deref(), Some("key"));
+    }
+
+    #[test]
+    fn a_page_of_output_has_limits_at_both_ends() {
+        let limit =
+            |limit: u64| fault(Method::DetachedOutput, json!({"key": "k", "processId": ID, "limit": limit}));
+        assert_eq!(limit(MIN_PAGE_BYTES), None);
+        assert_eq!(limit(MAX_PAGE_BYTES), None);
+        assert_eq!(limit(MIN_PAGE_BYTES - 1).as_deref(), Some("limit"));
+        assert_eq!(limit(MAX_PAGE_BYTES + 1).as_deref(), Some("limit"));
+        let wait =
+            |ms: u64| fault(Method::DetachedOutput, json!({"key": "k", "processId": ID, "waitMs": ms}));
+        assert_eq!(wait(MAX_OUTPUT_WAIT_MS), None);
+        assert_eq!(wait(MAX_OUTPUT_WAIT_MS + 1).as_deref(), Some("waitMs"));
+    }
+
+    #[test]
+    fn a_label_filter_is_a_name_and_a_value() {
+        let parse = |text: &str| Call::parse(Method::Sandboxes, &mut arguments(json!({"label": text})));
+        let Ok(Call::Registry { label }) = parse("run=a=b") else {
+            panic!("a label with = in its value is good")
+        };
+        assert_eq!(label, Some(("run".to_owned(), "a=b".to_owned())));
+        assert!(parse("run").is_err());
+        assert!(parse("=x").is_err());
+    }
+
+    #[test]
+    fn an_artifact_is_read_beneath_the_artifact_path_only() {
+        let parse =
+            |path: &str| Call::parse(Method::Artifact, &mut arguments(json!({"key": "k", "path": path})));
+        let Ok(Call::ReadFile { path, .. }) = parse("logs/run.log") else {
+            panic!("a relative path is good")
+        };
+        assert_eq!(path, "/artifacts/logs/run.log");
+        assert!(parse("../etc/passwd").is_err());
+        assert!(parse("/etc/passwd").is_err());
+    }
+}
