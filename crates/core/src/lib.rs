@@ -10,6 +10,7 @@ pub mod job;
 pub mod key;
 pub mod recipe;
 pub mod seal;
+pub mod settle;
 pub mod status;
 pub mod sweep;
 pub mod ticket;
