@@ -1,1 +1,7 @@
-fn main() {}
+//! `ringfence`. Called through a link named `docker` it answers wrangler's Docker calls instead.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ringfence_cli::cli::main()
+}

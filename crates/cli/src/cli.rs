@@ -1,0 +1,95 @@
+//! The command line: what there is to say, and which command says it.
+
+use crate::commands::{abort, demo, dev, doctor, guard, logs, ps, run, stop};
+use crate::exit::Exit;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+const AFTER: &str = "\
+Commands that speak to a stack find it by --url and --token, by RINGFENCE_URL and RINGFENCE_TOKEN, or by the \
+nearest .ringfence/dev.json, which `scripts/dev` writes while it runs.
+
+Exit codes: 0 done · 1 failed, or something was found · 2 wrong usage · 130 interrupted, all torn down. \
+`ringfence run` ends with its command's own code (128 + N for signal N, 125 when ringfence itself failed).
+
+Examples:
+  ringfence dev --port 8787             serve until interrupted
+  ringfence ps                          sandboxes and their processes
+  ringfence logs -f my-key              follow the only process of a sandbox
+  ringfence run --timeout 60s -- make   boot, run, stream, tear down
+  ringfence doctor                      what this machine lacks, and how to mend it";
+
+#[derive(Parser)]
+#[command(name = "ringfence", version, about = "Sandboxes for Cloudflare Workers whose fence can be trusted", after_help = AFTER)]
+#[command(propagate_version = true, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the substrate on this machine until interrupted
+    Dev(dev::Arguments),
+    /// Run the dispatcher's workflow against real parts and print its timeline
+    Demo(demo::Arguments),
+    /// List sandboxes and their detached processes
+    Ps(ps::Arguments),
+    /// Print a detached process's output
+    Logs(logs::Arguments),
+    /// Stop a detached process, with evidence
+    Stop(stop::Arguments),
+    /// Run one command in a sandbox of its own
+    Run(run::Arguments),
+    /// End sandboxes and everything in them
+    Abort(abort::Arguments),
+    /// Say what this machine lacks, and how to mend it
+    Doctor(doctor::Arguments),
+    #[command(hide = true)]
+    Guard(guard::Arguments),
+}
+
+/// Parses, runs, and turns every outcome into an exit code.
+pub fn main() -> ExitCode {
+    let command = Arguments::parse().command;
+    let result = match command {
+        // Parent-death signals belong to threads: no runtime here, the main thread does the work.
+        Command::Guard(arguments) => return guard::main(&arguments),
+        Command::Doctor(arguments) => doctor::main(&arguments),
+        other => match tokio::runtime::Runtime::new() {
+            Ok(runtime) => runtime.block_on(dispatch(other)),
+            Err(error) => Err(error.into()),
+        },
+    };
+    match result {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            eprintln!("ringfence: {error:#}");
+            Exit::Failed.into()
+        }
+    }
+}
+
+async fn dispatch(command: Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Dev(arguments) => dev::main(arguments).await,
+        Command::Demo(arguments) => demo::main(arguments).await,
+        Command::Ps(arguments) => ps::main(arguments).await,
+        Command::Logs(arguments) => logs::main(arguments).await,
+        Command::Stop(arguments) => stop::main(arguments).await,
+        Command::Run(arguments) => run::main(arguments).await,
+        Command::Abort(arguments) => abort::main(arguments).await,
+        Command::Guard(_) | Command::Doctor(_) => Ok(Exit::Usage),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,58 @@
+//! `ringfence abort`: ends sandboxes, all at once. Idempotent.
+
+use crate::connect::Connect;
+use crate::exit::Exit;
+use crate::print;
+use serde_json::json;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Everything in the sandbox ends, its container is destroyed and its slot is free. Repeating it does no harm.
+Exit 0 when every container was seen gone, else 1.
+
+Examples:
+  ringfence abort my-key
+  ringfence abort build-1 build-2 build-3")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    connect: Connect,
+    /// Print the outcomes as JSON
+    #[arg(long)]
+    json: bool,
+    /// The sandboxes
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+}
+
+pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
+    let client = arguments.connect.client()?;
+    let mut calls = tokio::task::JoinSet::new();
+    for (index, key) in arguments.keys.iter().enumerate() {
+        let sandbox = client.sandbox(key.as_str());
+        calls.spawn(async move { (index, sandbox.abort().await) });
+    }
+    let mut ends = calls.join_all().await;
+    ends.sort_by_key(|(index, _)| *index);
+
+    let mut exit = Exit::Ok;
+    let mut rows = Vec::new();
+    for ((_, end), key) in ends.iter().zip(&arguments.keys) {
+        let gone = matches!(end, Ok(done) if done.container_gone);
+        if !gone {
+            exit = Exit::Failed;
+        }
+        match end {
+            _ if arguments.json => rows.push(match end {
+                Ok(done) => json!({ "key": key, "outcome": done }),
+                Err(error) => json!({ "key": key, "error": error.to_string() }),
+            }),
+            Ok(done) if gone => println!("{key}  gone, {} killed", done.killed),
+            Ok(done) => println!("{key}  NOT seen gone, {} killed; the sandbox goes on trying", done.killed),
+            Err(error) => eprintln!("{key}  {error}"),
+        }
+    }
+    if arguments.json {
+        print::json(&rows)?;
+    }
+    Ok(exit)
+}

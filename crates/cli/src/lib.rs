@@ -1,0 +1,10 @@
+//! `ringfence` as a library: the command line, and the local [`stack`] that the command line and the
+//! end-to-end tests share.
+
+pub mod cli;
+mod commands;
+mod connect;
+pub mod exit;
+mod http;
+mod print;
+pub mod stack;
