@@ -1,5 +1,11 @@
 //! The guard, as a process among processes: whatever way it or its program ends, nothing is left.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are not inside a test function, which is all that clippy.toml allows"
+)]
+
 use ringfence_cli::stack::guard::GuardReport;
 use ringfence_cli::stack::processes::{self, Process};
 use rustix::process::Signal;

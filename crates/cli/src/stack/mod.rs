@@ -395,9 +395,10 @@ fn pick_port(wanted: u16) -> Result<u16, StackError> {
     Ok(listener.local_addr().map_err(StackError::Port)?.port())
 }
 
-/// wrangler's front proxy is the workerd whose command line names the port we gave.
+/// wrangler's front proxy is the workerd whose entry socket is the port we gave.
 fn serves_port(pid: i32, port: u16) -> bool {
-    processes::command_line(pid).contains(&format!(":{port}"))
+    let entry = format!("entry=127.0.0.1:{port}");
+    processes::command_line(pid).split(' ').any(|argument| argument.ends_with(&entry))
 }
 
 fn lock(run: &Path) -> Result<fs::File, StackError> {
