@@ -15,9 +15,10 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use ringfence_core::approval::{ExtraRules, floor_rule};
 use ringfence_core::{detached, ticket};
 use ringfence_wire::ids::{Order, ProcessId};
-use ringfence_wire::supervisor::{JobState, TrackedJob};
+use ringfence_wire::supervisor::{JobState, StdinMode, TrackedJob};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -162,4 +163,16 @@ fn tracked_job(value: &Value) -> TrackedJob {
         state => serde_json::from_value(state.clone()).expect("a job state"),
     };
     TrackedJob { id, state, order }
+}
+
+#[test]
+fn the_approval_floor_names_the_rule_a_command_crosses() {
+    run(include_str!("../cases/approval_floor.json"), floor_case);
+    run(include_str!("../cases/approval_floor_more.json"), floor_case);
+}
+
+fn floor_case(given: &Value) -> Value {
+    let command = given.as_str().or(given["command"].as_str()).expect("a command");
+    let stdin = if given["stdin"] == "pipe" { StdinMode::Pipe } else { StdinMode::None };
+    json!(floor_rule(command, stdin, &ExtraRules::default()))
 }
