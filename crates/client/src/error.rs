@@ -36,7 +36,7 @@ pub enum CallError {
     /// 401: nothing else is said.
     #[error("the token is not known to this deployment")]
     Unauthorized,
-    /// 404: this deployment does not serve the call (an older version, or a wrong URL).
+    /// 404 or 405: this deployment does not serve the call (an older version, or a wrong URL).
     #[error("this deployment does not serve {call}")]
     NotServed { call: &'static str },
     /// 400 or 413: the request itself could not be read.

@@ -40,7 +40,7 @@ pub(super) async fn engine(
     }
 }
 
-/// Any answer of the Worker's own to `/health` will do: what it says is for the caller to judge.
+/// Any answer of the Worker's own to `/health` will do, JSON with an `ok`: what it says is for the caller to judge.
 pub(super) async fn worker(
     port: u16,
     wrangler: &Guarded,
@@ -53,8 +53,8 @@ pub(super) async fn worker(
     let mut say_at = begun + SAY_AGAIN;
     loop {
         let last = match http::over_tcp(port, Method::GET, "/health", ONE_LOOK).await {
-            // wrangler's own proxy answers 503 until the Workers run.
-            Ok((status, _)) if status.as_u16() < 500 => return Ok(()),
+            Ok((_, body)) if is_the_workers_own(&body) => return Ok(()),
+            // wrangler's proxy answers in the Worker's place until it runs.
             Ok((status, _)) => format!("the last answer was HTTP {status}"),
             Err(error) => format!("the last look: {error}"),
         };
@@ -78,6 +78,10 @@ pub(super) async fn until_dead(process: &Process) {
     while processes::is_alive(process) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+fn is_the_workers_own(body: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(body).is_ok_and(|health| health.get("ok").is_some())
 }
 
 fn not_ready(what: &'static str, after: Duration, last: String, log: &Path) -> StackError {
