@@ -11,6 +11,8 @@ mod egress;
 mod facade;
 mod http;
 mod objects;
+#[cfg(feature = "panic-hook")]
+mod panic_hook;
 mod rpc;
 mod sandbox;
 mod sql;

@@ -168,6 +168,8 @@ impl Facade<'_> {
     }
 
     async fn sandbox(&self, key: SandboxKey, call: SandboxCall, deadline_ms: u64) -> Result<Answer, Refusal> {
+        #[cfg(feature = "panic-hook")]
+        crate::panic_hook::trip(crate::panic_hook::Place::Facade, key.as_str());
         let consumer = &self.caller.consumer;
         let seal = seal(&self.config.secrets, Subject::Sandbox { consumer, key: &key });
         let request = SandboxRequest {
