@@ -7,6 +7,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ringfence_core::approval::{ExtraRules, ExtraRulesFault};
 use ringfence_core::key;
 use ringfence_core::ticket::{Secrets, SecretsFault};
 use ringfence_wire::ids::ConsumerName;
@@ -18,6 +19,8 @@ use worker::Env;
 pub enum ConfigError {
     #[error(transparent)]
     Secrets(#[from] SecretsFault),
+    #[error(transparent)]
+    FloorRules(#[from] ExtraRulesFault),
     #[error("{entry} {fault}; {remedy}")]
     Entry { entry: &'static str, fault: String, remedy: &'static str },
 }
@@ -61,12 +64,14 @@ pub struct Config {
     /// SHA-256 of each bearer token, and whose it is.
     pub tokens: Vec<([u8; 32], ConsumerName)>,
     pub secrets: Secrets,
+    pub floor_rules: ExtraRules,
 }
 
 const CONSUMERS: &str = "CONSUMERS";
 const CONSUMERS_REMEDY: &str = r#"set the variable to JSON like {"dispatcher":{"faces":["rpc","http"]}}"#;
 const API_TOKENS: &str = "API_TOKENS";
 const API_TOKENS_REMEDY: &str = r#"set the secret to JSON like {"<SHA-256 of the token, 64 hex digits>":"dispatcher"}, or leave it unset"#;
+const FLOOR_RULES: &str = "FLOOR_RULES";
 const TICKET_SECRETS: &str = "TICKET_SECRETS";
 
 thread_local! {
@@ -83,14 +88,16 @@ impl Config {
         let consumers = parse_consumers(text(env, CONSUMERS).as_deref())?;
         let tokens = parse_tokens(text(env, API_TOKENS).as_deref(), &consumers)?;
         let secrets = Secrets::parse(text(env, TICKET_SECRETS).as_deref())?;
-        Ok(Self { consumers, tokens, secrets })
+        let floor_rules = ExtraRules::parse(text(env, FLOOR_RULES).as_deref())?;
+        Ok(Self { consumers, tokens, secrets, floor_rules })
     }
 
     #[cfg(test)]
     pub fn for_tests(consumers: &str, tokens: &str) -> Self {
         let consumers = parse_consumers(Some(consumers)).unwrap();
         let tokens = parse_tokens(Some(tokens), &consumers).unwrap();
-        Self { consumers, tokens, secrets: Secrets::new(vec!["s".repeat(32)]).unwrap() }
+        let secrets = Secrets::new(vec!["s".repeat(32)]).unwrap();
+        Self { consumers, tokens, secrets, floor_rules: ExtraRules::default() }
     }
 }
 

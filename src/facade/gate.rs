@@ -1,11 +1,13 @@
 //! What stands before a sandbox: the approval floor, then admission, then the ticket.
 
+use ringfence_core::approval::{check_attestation, floor_rule};
 use ringfence_core::seal::{Subject, seal};
 use ringfence_core::ticket::{Claims, TICKET_TTL_MS, mint};
 use ringfence_wire::contract::{AdmissionMode, Approval, Recipe};
 use ringfence_wire::ids::{ConsumerName, SandboxKey};
 use ringfence_wire::internal::{AdmissionAnswer, AdmissionCall, AdmissionRequest, INTERNAL_VERSION, Pass};
 use ringfence_wire::refusal::{AdmissionFacts, Refusal, RefusalKind};
+use ringfence_wire::supervisor::StdinMode;
 use worker::Env;
 
 use super::answer::Answer;
@@ -23,9 +25,27 @@ pub struct Gate<'a> {
 }
 
 impl Gate<'_> {
-    /// Which floor rule the command crosses, if any; refused if it does without an attestation worth spending.
-    pub fn floor(&self, _command: &str, _approval: Option<&Approval>) -> Result<Option<String>, Refusal> {
-        Ok(None)
+    /// Which floor rule the command crosses, if any; refused if it crosses one without an attestation worth spending.
+    /// The object spends it, so a refusal here costs nothing.
+    pub fn floor(
+        &self,
+        command: &str,
+        stdin: StdinMode,
+        approval: Option<&Approval>,
+    ) -> Result<Option<String>, Refusal> {
+        let Some(rule) = floor_rule(command, stdin, &self.config.floor_rules) else { return Ok(None) };
+        let Some(approval) = approval else {
+            let message = format!(
+                "the command crosses the approval floor ({rule}); it runs only with an approval of its exact text"
+            );
+            return Err(Refusal::new(RefusalKind::ApprovalRequired, message).field("approval").reason(rule));
+        };
+        match check_attestation(approval, command, now_ms()) {
+            Ok(_) => Ok(Some(rule)),
+            Err(fault) => Err(Refusal::new(RefusalKind::AttestationRejected, fault.to_string())
+                .field("approval")
+                .reason(fault.reason())),
+        }
     }
 
     /// Takes or renews the sandbox's slot and mints the ticket it boots with.

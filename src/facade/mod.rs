@@ -23,6 +23,7 @@ use ringfence_wire::contract::{AbortDone, AdmissionDone, Done, Recipe, StopDone}
 use ringfence_wire::ids::SandboxKey;
 use ringfence_wire::internal::{INTERNAL_VERSION, Pass, SandboxCall, SandboxRequest};
 use ringfence_wire::refusal::{Refusal, RefusalKind};
+use ringfence_wire::supervisor::StdinMode;
 use worker::Env;
 
 pub use answer::{Answer, Verdict};
@@ -108,14 +109,15 @@ impl Facade<'_> {
             }
             Call::Exec { key, input } => {
                 self.may_select(&input.recipe)?;
-                let floor_rule = gate.floor(&input.command, input.approval.as_ref())?;
+                let floor_rule = gate.floor(&input.command, StdinMode::None, input.approval.as_ref())?;
                 let pass = Some(self.pass(&gate, &key, &input.recipe).await?);
                 let wait = input.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS) + deadline::EXEC_MARGIN_MS;
                 self.sandbox(key, SandboxCall::Exec { pass, input, floor_rule }, wait).await
             }
             Call::StartDetached { key, input } => {
                 self.may_select(&input.recipe)?;
-                let floor_rule = gate.floor(&input.command, input.approval.as_ref())?;
+                let stdin = input.stdin.unwrap_or_default();
+                let floor_rule = gate.floor(&input.command, stdin, input.approval.as_ref())?;
                 let pass = Some(self.pass(&gate, &key, &input.recipe).await?);
                 let call = SandboxCall::StartDetached { pass, input, floor_rule };
                 self.sandbox(key, call, deadline::BOOT_MS).await
