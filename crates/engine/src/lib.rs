@@ -1,1 +1,29 @@
-//! To be written.
+//! `ringfence engine`: the local engine. It answers the part of the Docker API that workerd speaks and boots each
+//! container as a supervisor in Linux namespaces. No Docker, no image pull.
+//!
+//! It owns every container it boots, and nothing outlives it. A binary that embeds it must give three of its
+//! invocations to this crate before it starts any thread: [`container_init`], [`namespace_probe`] and, when it is
+//! called `docker`, [`docker_cli`].
+
+mod calls;
+mod config;
+mod container;
+mod control;
+mod docker_api;
+mod docker_cli;
+mod doctor;
+mod engine;
+mod ingress;
+mod names;
+mod namespace;
+mod network;
+mod run;
+mod state;
+mod sys;
+
+pub use config::{BindError, BindReadOnly, Bounds, EngineConfig};
+pub use docker_cli::docker_cli;
+pub use doctor::{Fact, FactState, NoUserNamespace, PROBE_SUBCOMMAND, facts, namespace_probe};
+pub use namespace::keeper::container_init;
+pub use namespace::protocol::INIT_SUBCOMMAND;
+pub use run::{RunError, run};
