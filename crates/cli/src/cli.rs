@@ -1,6 +1,6 @@
 //! The command line: what there is to say, and which command says it.
 
-use crate::commands::{abort, demo, dev, doctor, guard, logs, ps, run, stop};
+use crate::commands::{abort, demo, dev, doctor, engine, guard, logs, ps, run, stop};
 use crate::exit::Exit;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -43,6 +43,8 @@ enum Command {
     Run(run::Arguments),
     /// End sandboxes and everything in them
     Abort(abort::Arguments),
+    /// Serve containers to workerd in place of Docker
+    Engine(engine::Arguments),
     /// Say what this machine lacks, and how to mend it
     Doctor(doctor::Arguments),
     #[command(hide = true)]
@@ -55,6 +57,7 @@ pub fn main() -> ExitCode {
     let result = match command {
         // Parent-death signals belong to threads: no runtime here, the main thread does the work.
         Command::Guard(arguments) => return guard::main(&arguments),
+        Command::Engine(arguments) => return engine::main(arguments),
         Command::Doctor(arguments) => doctor::main(&arguments),
         other => match tokio::runtime::Runtime::new() {
             Ok(runtime) => runtime.block_on(dispatch(other)),
@@ -79,7 +82,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Stop(arguments) => stop::main(arguments).await,
         Command::Run(arguments) => run::main(arguments).await,
         Command::Abort(arguments) => abort::main(arguments).await,
-        Command::Guard(_) | Command::Doctor(_) => Ok(Exit::Usage),
+        Command::Guard(_) | Command::Engine(_) | Command::Doctor(_) => Ok(Exit::Usage),
     }
 }
 

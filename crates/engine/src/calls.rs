@@ -41,6 +41,7 @@ pub struct CallLog(Mutex<Calls>);
 
 #[derive(Default)]
 struct Calls {
+    /// The number of the last call; they begin at 1.
     next: u64,
     kept: VecDeque<Call>,
 }
@@ -59,8 +60,8 @@ impl CallLog {
     /// Records that a call arrived; the number is for [`Self::answered`].
     pub fn arrived(&self, plane: Plane, container: Option<&str>, method: &str, path: &str) -> u64 {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let n = calls.next;
         calls.next += 1;
+        let n = calls.next;
         if calls.kept.len() == MAX_CALLS {
             calls.kept.pop_front();
         }
@@ -85,10 +86,10 @@ impl CallLog {
         }
     }
 
-    /// Calls from number `since` on.
+    /// Calls after number `since`.
     pub fn since(&self, since: u64) -> Vec<Call> {
         let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        calls.kept.iter().filter(|call| call.n >= since).cloned().collect()
+        calls.kept.iter().filter(|call| call.n > since).cloned().collect()
     }
 }
 
@@ -102,11 +103,12 @@ mod tests {
         for _ in 0..=MAX_CALLS {
             log.arrived(Plane::Docker, None, "GET", "/info");
         }
-        let last = MAX_CALLS as u64;
-        log.answered(0, 200);
+        let last = MAX_CALLS as u64 + 1;
+        log.answered(1, 200);
         log.answered(last, 204);
         let kept = log.since(0);
-        assert_eq!((kept.len(), kept[0].n), (MAX_CALLS, 1));
-        assert_eq!(log.since(last)[0].status, Some(204));
+        assert_eq!((kept.len(), kept[0].n), (MAX_CALLS, 2));
+        assert_eq!(log.since(last - 1)[0].status, Some(204));
+        assert!(log.since(last).is_empty());
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod abort;
 pub(crate) mod demo;
 pub(crate) mod dev;
 pub(crate) mod doctor;
+pub(crate) mod engine;
 pub(crate) mod guard;
 pub(crate) mod logs;
 pub(crate) mod ps;

@@ -39,6 +39,7 @@ pub async fn serve(listener: UnixListener, engine: Arc<Engine>) {
                 async move { Ok::<_, std::convert::Infallible>(handle(&engine, request).await) }
             });
             let _ = hyper::server::conn::http1::Builder::new()
+                .half_close(true)
                 .serve_connection(TokioIo::new(stream), service)
                 .with_upgrades()
                 .await;

@@ -29,7 +29,8 @@ pub fn set_up(redirect: Option<&RedirectTool>) -> io::Result<Listeners> {
     sys::set_interface_up(&control, "lo")?;
     sys::set_interface_address(&control, "lo:0", CONTAINER_ADDRESS)?;
     sys::add_default_route(&control, c"lo")?;
-    let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, RELAY_PORT);
+    // Exactly where a redirect leads: an answer from any other address would not be taken for one.
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, RELAY_PORT);
     let relay = socket(SocketType::STREAM)?;
     rustix::net::bind(&relay, &address)?;
     rustix::net::listen(&relay, BACKLOG)?;
