@@ -74,6 +74,7 @@ class Bench {
         singles.push(...times);
       }
     }
+    ok(await this.#env.FACADE.stopDetached(KEY, this.#running));
     return samples;
   }
 
