@@ -16,6 +16,6 @@ export function must<T extends object>(what: string, outcome: Outcome<T>): T {
 }
 
 /** For what a retry cannot mend: the substrate answered, and the answer is not what this workflow needs. */
-export function expect(is: boolean, what: string): asserts is {
-  if (!is) throw new NonRetryableError(`expected ${what}`);
+export function expect(holds: boolean, what: string): asserts holds {
+  if (!holds) throw new NonRetryableError(`expected ${what}`);
 }

@@ -1,6 +1,7 @@
 // What one workflow did, in order: one row a step. A step that is retried writes the row it wrote before.
 
 import { DurableObject } from "cloudflare:workers";
+import type { Env } from "./env";
 
 export interface TimelineEvent {
   at: number;
@@ -11,8 +12,8 @@ export interface TimelineEvent {
 
 type Row = { at: number; step: string; text: string; data: string };
 
-export class Timeline extends DurableObject {
-  constructor(ctx: DurableObjectState, env: unknown) {
+export class Timeline extends DurableObject<Env> {
+  constructor(ctx: DurableObjectState, env: Env) {
     super(ctx, env);
     ctx.storage.sql.exec(
       "CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY, step TEXT UNIQUE, at INTEGER, text TEXT, data TEXT)",
