@@ -7,6 +7,7 @@
 mod admission;
 mod clock;
 mod config;
+mod container;
 mod egress;
 mod facade;
 mod http;
@@ -16,6 +17,7 @@ mod panic_hook;
 mod rpc;
 mod sandbox;
 mod sql;
+mod supervisor;
 
 /// Panics are written to the log with their place before they unwind into the one call that caused them.
 #[worker::event(start)]
