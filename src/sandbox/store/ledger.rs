@@ -1,0 +1,261 @@
+//! The exec ledger and the attestations.
+//!
+//! Invariant: a key's row is reserved, and its attestation spent, in one transaction before anything boots; the row
+//! says `running` before the job is sent. A row leaves the table only when the command is proven not to have run, by
+//! its caller's own word (`onUnknown`), or for space, and then its key is remembered. Each reservation has its own
+//! job id, so that a late hand cannot touch a newer reservation of the same key.
+
+use ringfence_core::approval::Attestation;
+use ringfence_wire::contract::ExecDone;
+use ringfence_wire::ids::{BootId, IdempotencyKey, Nonce, Order, ProcessId};
+use serde::{Deserialize, Serialize};
+
+use super::Store;
+use crate::sql::StoreError;
+
+/// How many ended execs are remembered with their receipts.
+pub const MAX_RECEIPTS: u64 = 10_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LedgerState {
+    /// The key is taken; the job was not sent.
+    Reserved,
+    /// The job was sent, or was about to be.
+    Running,
+    /// The receipt is recorded.
+    Done,
+    /// Whether or how the command ran cannot be known.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub idempotency_key: IdempotencyKey,
+    pub fingerprint: String,
+    pub state: LedgerState,
+    pub job: ProcessId,
+    pub nonce: Nonce,
+    pub order: Option<Order>,
+    pub boot_id: Option<BootId>,
+    pub outcome: Option<ExecDone>,
+    pub detail: Option<String>,
+    pub reserved_at: u64,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    idempotency_key: IdempotencyKey,
+    fingerprint: String,
+    state: LedgerState,
+    job: ProcessId,
+    nonce: Nonce,
+    start_order: Option<Order>,
+    boot_id: Option<BootId>,
+    outcome: Option<String>,
+    detail: Option<String>,
+    reserved_at: u64,
+}
+
+impl TryFrom<Row> for Entry {
+    type Error = StoreError;
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            outcome: row.outcome.as_deref().map(serde_json::from_str).transpose()?,
+            idempotency_key: row.idempotency_key,
+            fingerprint: row.fingerprint,
+            state: row.state,
+            job: row.job,
+            nonce: row.nonce,
+            order: row.start_order,
+            boot_id: row.boot_id,
+            detail: row.detail,
+            reserved_at: row.reserved_at,
+        })
+    }
+}
+
+/// An attestation as it was spent.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Spent {
+    pub spender: IdempotencyKey,
+    pub command_sha256: String,
+}
+
+/// Which kind of call a key was used for: an exec and a start may use the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    Exec,
+    Process,
+}
+
+impl KeyKind {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::Process => "process",
+        }
+    }
+
+    /// Who spent an attestation.
+    pub fn spender(self, key: &IdempotencyKey) -> String {
+        format!("{}:{key}", self.text())
+    }
+}
+
+impl Store {
+    pub fn entry(&self, key: &IdempotencyKey) -> Result<Option<Entry>, StoreError> {
+        let row: Option<Row> =
+            self.sql.row("SELECT * FROM ledger WHERE idempotency_key = ?", [key.as_str().into()])?;
+        row.map(Entry::try_from).transpose()
+    }
+
+    /// Those whose end is not recorded.
+    pub fn open_entries(&self) -> Result<Vec<Entry>, StoreError> {
+        if self.blank.get() {
+            return Ok(Vec::new());
+        }
+        let rows: Vec<Row> =
+            self.sql.rows("SELECT * FROM ledger WHERE state IN ('reserved', 'running')", [])?;
+        rows.into_iter().map(Entry::try_from).collect()
+    }
+
+    pub fn reserve(&self, entry: &Entry) -> Result<(), StoreError> {
+        self.sql.run(
+            "INSERT INTO ledger (idempotency_key, fingerprint, state, job, nonce, reserved_at)
+             VALUES (?, ?, 'reserved', ?, ?, ?)",
+            [
+                entry.idempotency_key.as_str().into(),
+                (&entry.fingerprint).into(),
+                entry.job.as_str().into(),
+                entry.nonce.as_str().into(),
+                entry.reserved_at.into(),
+            ],
+        )
+    }
+
+    /// The job is about to be sent.
+    pub fn mark_running(
+        &self,
+        job: &ProcessId,
+        order: Order,
+        generation: u64,
+        boot_id: &BootId,
+    ) -> Result<(), StoreError> {
+        self.sql.run(
+            "UPDATE ledger SET state = 'running', start_order = ?, generation = ?, boot_id = ? WHERE job = ?",
+            [order.0.into(), generation.into(), boot_id.as_str().into(), job.as_str().into()],
+        )
+    }
+
+    /// A receipt may also replace an `unknown`: a proof that came late is a proof.
+    pub fn record_receipt(&self, job: &ProcessId, done: &ExecDone, now: u64) -> Result<(), StoreError> {
+        let outcome = serde_json::to_string(done)?;
+        self.sql.run(
+            "UPDATE ledger SET state = 'done', outcome = ?, detail = NULL, ended_at = ? WHERE job = ?",
+            [(&outcome).into(), now.into(), job.as_str().into()],
+        )?;
+        self.forget_oldest_receipts()
+    }
+
+    pub fn record_unknown(&self, job: &ProcessId, detail: &str, now: u64) -> Result<(), StoreError> {
+        self.sql.run(
+            "UPDATE ledger SET state = 'unknown', detail = ?, ended_at = ?
+             WHERE job = ? AND state IN ('reserved', 'running')",
+            [detail.into(), now.into(), job.as_str().into()],
+        )
+    }
+
+    /// Everything that was sent and has no receipt becomes unknown. What is only reserved is its own call's affair.
+    pub fn bury_running_entries(&self, detail: &str, now: u64) -> Result<(), StoreError> {
+        self.sql.run(
+            "UPDATE ledger SET state = 'unknown', detail = ?, ended_at = ? WHERE state = 'running'",
+            [detail.into(), now.into()],
+        )
+    }
+
+    /// The command is proven not to have run, or its caller takes the risk: the key is free, and the attestation
+    /// it had spent is unspent with it.
+    pub fn release_entry(&self, job: &ProcessId) -> Result<(), StoreError> {
+        self.sql.run(
+            "DELETE FROM attestations WHERE spender IN (SELECT 'exec:' || idempotency_key FROM ledger WHERE job = ?)",
+            [job.as_str().into()],
+        )?;
+        self.sql.run("DELETE FROM ledger WHERE job = ?", [job.as_str().into()])
+    }
+
+    /// Ended jobs of this boot whose end records the supervisor still keeps for us.
+    pub fn unacknowledged(&self, boot_id: &BootId, limit: u64) -> Result<Vec<ProcessId>, StoreError> {
+        #[derive(Deserialize)]
+        struct Row {
+            job: ProcessId,
+        }
+        let rows: Vec<Row> = self.sql.rows(
+            "SELECT job FROM ledger WHERE acknowledged = 0 AND state = 'done' AND boot_id = ?
+             ORDER BY reserved_at LIMIT ?",
+            [boot_id.as_str().into(), limit.into()],
+        )?;
+        Ok(rows.into_iter().map(|row| row.job).collect())
+    }
+
+    pub fn set_acknowledged(&self, jobs: &[ProcessId]) -> Result<(), StoreError> {
+        for job in jobs {
+            self.sql.run("UPDATE ledger SET acknowledged = 1 WHERE job = ?", [job.as_str().into()])?;
+        }
+        Ok(())
+    }
+
+    fn forget_oldest_receipts(&self) -> Result<(), StoreError> {
+        const OLDER: &str = "state IN ('done', 'unknown') AND reserved_at <
+            (SELECT reserved_at FROM ledger ORDER BY reserved_at DESC LIMIT 1 OFFSET ?)";
+        self.sql.run(
+            &format!(
+                "INSERT OR IGNORE INTO forgotten (kind, idempotency_key, id)
+                 SELECT 'exec', idempotency_key, job FROM ledger WHERE {OLDER}"
+            ),
+            [MAX_RECEIPTS.into()],
+        )?;
+        self.sql.run(&format!("DELETE FROM ledger WHERE {OLDER}"), [MAX_RECEIPTS.into()])
+    }
+
+    /// The key was used and no more than that is known.
+    pub fn key_was_forgotten(&self, kind: KeyKind, key: &IdempotencyKey) -> Result<bool, StoreError> {
+        #[derive(Deserialize)]
+        struct Found {}
+        let found: Option<Found> = self.sql.row(
+            "SELECT 1 AS found FROM forgotten WHERE kind = ? AND idempotency_key = ?",
+            [kind.text().into(), key.as_str().into()],
+        )?;
+        Ok(found.is_some())
+    }
+
+    /// How this task's approval of this number was spent, if it was.
+    pub fn attestation(&self, attestation: &Attestation) -> Result<Option<Spent>, StoreError> {
+        self.sql.row(
+            "SELECT spender, command_sha256 FROM attestations WHERE task_id = ? AND ordinal = ?",
+            [(&attestation.task_id).into(), attestation.ordinal.into()],
+        )
+    }
+
+    pub fn spend_attestation(
+        &self,
+        attestation: &Attestation,
+        spender: &IdempotencyKey,
+        now: u64,
+    ) -> Result<(), StoreError> {
+        self.sql.run(
+            "INSERT INTO attestations
+                (task_id, ordinal, command_sha256, spender, approved_by, approved_at, spent_at)
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (&attestation.task_id).into(),
+                attestation.ordinal.into(),
+                (&attestation.command_sha256).into(),
+                spender.as_str().into(),
+                (&attestation.approved_by).into(),
+                attestation.approved_at_ms.into(),
+                now.into(),
+            ],
+        )
+    }
+}

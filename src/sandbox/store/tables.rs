@@ -1,0 +1,147 @@
+//! The small tables: slots given up, what the alarm is for, denials, events.
+//!
+//! Invariant: a slot id that stands here is never used again by this object, so a late answer from the admission
+//! gate cannot start a container in a slot that was given back. Every table has a bound.
+
+use ringfence_wire::contract::DenialEvent;
+use serde::{Deserialize, Serialize};
+
+use super::Store;
+use crate::sql::StoreError;
+
+/// Given-up slots remembered; a ticket outlives its slot by minutes, so a few would do.
+const MAX_SLOTS: u64 = 256;
+/// Kinds of refused requests kept apart.
+pub const MAX_DENIALS: u64 = 1_000;
+/// Events kept, newest last.
+pub const MAX_EVENTS: u64 = 1_000;
+
+/// One reason for an alarm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Task {
+    /// The sandbox's deadline.
+    Expire,
+    /// Renew the slot, look whether the container still runs, re-arm the inactivity timeout.
+    Renew,
+    /// Settle what an earlier incarnation left open.
+    Recover,
+    /// Give slots back to the Admission object.
+    Release,
+    /// Destroy a container whose end was not seen.
+    Destroy,
+}
+
+impl Task {
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Expire => "expire",
+            Self::Renew => "renew",
+            Self::Recover => "recover",
+            Self::Release => "release",
+            Self::Destroy => "destroy",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Due {
+    pub task: Task,
+    pub at: u64,
+}
+
+impl Store {
+    /// From now on the slot is given up.
+    pub fn give_up_slot(&self, slot: &str, now: u64) -> Result<(), StoreError> {
+        self.sql.run(
+            "INSERT OR IGNORE INTO slots (slot, state, since) VALUES (?, 'releasing', ?)",
+            [slot.into(), now.into()],
+        )?;
+        self.sql
+            .run("UPDATE head SET slot = NULL, ticket = NULL WHERE one = 1 AND slot = ?", [slot.into()])?;
+        self.sql.run(
+            "DELETE FROM slots WHERE state = 'released' AND slot NOT IN
+                (SELECT slot FROM slots ORDER BY since DESC LIMIT ?)",
+            [MAX_SLOTS.into()],
+        )
+    }
+
+    /// The Admission object has it back.
+    pub fn slot_released(&self, slot: &str) -> Result<(), StoreError> {
+        self.sql.run("UPDATE slots SET state = 'released' WHERE slot = ?", [slot.into()])
+    }
+
+    /// The containers of the slots that abort, checkpoint or expiry ended are gone. False if there were none.
+    pub fn release_ending_slots(&self) -> Result<bool, StoreError> {
+        #[derive(Deserialize)]
+        struct Row {}
+        let rows: Vec<Row> = self
+            .sql
+            .rows("UPDATE slots SET state = 'releasing' WHERE state = 'ending' RETURNING slot", [])?;
+        Ok(!rows.is_empty())
+    }
+
+    pub fn slot_is_ending(&self, slot: &str) -> Result<bool, StoreError> {
+        #[derive(Deserialize)]
+        struct Found {}
+        let found: Option<Found> = self
+            .sql
+            .row("SELECT 1 AS found FROM slots WHERE slot = ? AND state = 'ending'", [slot.into()])?;
+        Ok(found.is_some())
+    }
+
+    pub fn slots_to_release(&self) -> Result<Vec<String>, StoreError> {
+        #[derive(Deserialize)]
+        struct Row {
+            slot: String,
+        }
+        let rows: Vec<Row> =
+            self.sql.rows("SELECT slot FROM slots WHERE state = 'releasing' ORDER BY since", [])?;
+        Ok(rows.into_iter().map(|row| row.slot).collect())
+    }
+
+    pub fn slot_was_given_up(&self, slot: &str) -> Result<bool, StoreError> {
+        #[derive(Deserialize)]
+        struct Found {}
+        let found: Option<Found> =
+            self.sql.row("SELECT 1 AS found FROM slots WHERE slot = ?", [slot.into()])?;
+        Ok(found.is_some())
+    }
+
+    pub fn set_due(&self, task: Task, at: u64) -> Result<(), StoreError> {
+        self.sql.run(
+            "INSERT INTO due (task, at) VALUES (?, ?) ON CONFLICT (task) DO UPDATE SET at = excluded.at",
+            [task.text().into(), at.into()],
+        )
+    }
+
+    pub fn clear_due(&self, task: Task) -> Result<(), StoreError> {
+        self.sql.run("DELETE FROM due WHERE task = ?", [task.text().into()])
+    }
+
+    /// Earliest first.
+    pub fn dues(&self) -> Result<Vec<Due>, StoreError> {
+        if self.blank.get() {
+            Ok(Vec::new())
+        } else {
+            self.sql.rows("SELECT task, at FROM due ORDER BY at", [])
+        }
+    }
+
+    /// Most counted first.
+    pub fn denials(&self) -> Result<Vec<DenialEvent>, StoreError> {
+        if self.blank.get() {
+            return Ok(Vec::new());
+        }
+        self.sql.rows(
+            "SELECT host, method, path, reason, count FROM denials ORDER BY count DESC, host, path LIMIT ?",
+            [MAX_DENIALS.into()],
+        )
+    }
+
+    /// Adds one event, as JSON text.
+    pub fn log_event(&self, event: &str, now: u64) -> Result<(), StoreError> {
+        self.sql.run("INSERT INTO events (at, event) VALUES (?, ?)", [now.into(), event.into()])?;
+        self.sql.run("DELETE FROM events WHERE seq <= (SELECT MAX(seq) FROM events) - ?", [MAX_EVENTS.into()])
+    }
+}
