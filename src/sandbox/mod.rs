@@ -1,29 +1,380 @@
-//! The Sandbox object: one per consumer's key.
+//! The Sandbox object: one per consumer's key, and the one owner of its container.
+//!
+//! Invariant: storage is the truth ([`store`]); every field of [`Object`] is a cache of it or lasts no longer than a
+//! call, except the open grant. A borrow is never held across an await; every wait has a deadline.
+//!
+//! What can happen to each call:
+//! - without a good seal: `ticket-rejected`, and nothing is looked at;
+//! - `ensure`, `exec`, `startDetached`: refused at the gate ([`gate`]), or joined or replayed ([`ledger`],
+//!   [`detached`]), or it waits for [`recovery`], for the fence lock ([`lock`]) and for a boot ([`boot`]), runs
+//!   ([`fence`]) and is settled ([`settle`]); an abort, checkpoint or expiry ([`ending`]) in between ends it;
+//! - `stopDetached` and `abort`: always answered, with what could be proven;
+//! - a look-up (status, list, output, denials, file): answered from storage or by the supervisor, and never boots;
+//! - the alarm ([`lifetime`]): deadline, slot, recovery, and whatever an earlier call could not finish.
 
+mod approval;
+mod audit;
+mod boot;
+mod detached;
+mod ending;
+mod fence;
+mod flight;
+mod gate;
+mod ledger;
+mod lifetime;
+mod lock;
+mod passage;
+mod recovery;
+mod refusals;
+mod settle;
+mod store;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+
+use ringfence_core::seal::{self, Subject};
+use ringfence_core::ticket::{Secrets, TicketFault};
+use ringfence_wire::contract::{ExecDone, FileDone, GoneReason, StartDetachedDone};
+use ringfence_wire::ids::ProcessId;
+use ringfence_wire::internal::{INTERNAL_VERSION, SandboxCall, SandboxRequest};
+use ringfence_wire::refusal::{Outcome, Refusal, RefusalKind};
+use serde::Serialize;
 use wasm_bindgen::prelude::*;
 use worker::{DurableObject, Env, Request, Response, State, durable_object};
 
+use crate::config::Config;
+use crate::container::{Container, ContainerError};
+use crate::sql::StoreError;
+use crate::supervisor::{CallError, Supervisor};
+use boot::{INACTIVITY_MS, Up};
+use flight::Flights;
+use lock::FenceLock;
+use passage::Gate;
+use store::Store;
+use store::head::{Boot, Head};
+
 #[durable_object]
 pub struct Sandbox {
-    _state: State,
-    _env: Env,
+    /// `Err`: the storage cannot be read, and every call is told so.
+    object: AssertUnwindSafe<Result<Rc<Object>, StoreError>>,
 }
 
 impl DurableObject for Sandbox {
     fn new(state: State, env: Env) -> Self {
-        Self { _state: state, _env: env }
+        let object = Object::open(state, env).map(Rc::new);
+        if let Ok(object) = &object {
+            object.take_up_container();
+        }
+        Self { object: AssertUnwindSafe(object) }
     }
 
     /// Nothing is served over HTTP: the object answers `invoke` alone.
     async fn fetch(&self, _request: Request) -> worker::Result<Response> {
         Response::error("not found", 404)
     }
+
+    async fn alarm(&self) -> worker::Result<Response> {
+        if let Ok(object) = self.object.as_ref() {
+            object.wake().await;
+        }
+        Response::empty()
+    }
 }
 
 #[wasm_bindgen]
 impl Sandbox {
-    /// One call of the facade: [`ringfence_wire::internal::SandboxRequest`] as JSON in, the contract's outcome out.
-    pub async fn invoke(&self, _request: String) -> Result<String, JsValue> {
-        Err(js_sys::Error::new("not served yet").into())
+    /// One call of the facade: [`SandboxRequest`] as JSON in, the contract's outcome out.
+    pub async fn invoke(&self, request: String) -> Result<String, JsValue> {
+        let request: SandboxRequest =
+            serde_json::from_str(&request).map_err(|e| js_sys::Error::new(&e.to_string()))?;
+        match self.object.as_ref() {
+            Ok(object) => Ok(Rc::clone(object).answer(request).await),
+            Err(error) => Ok(told::<()>(Err(error.clone().into()))),
+        }
     }
+}
+
+pub struct Object {
+    state: State,
+    env: Env,
+    container: Option<Container>,
+    store: Store,
+    /// As in storage; what awaits compares it.
+    epoch: Cell<u64>,
+    /// Nothing that an earlier incarnation left is open.
+    recovered: Cell<bool>,
+    lock: FenceLock,
+    gate: Gate,
+    /// Calls that may need the container.
+    working: Cell<u32>,
+    supervisor: RefCell<Option<(u64, Supervisor)>>,
+    boots: Flights<(u64, String), Result<Up, Refusal>>,
+    execs: Flights<String, Result<ExecDone, Refusal>>,
+    starts: Flights<String, Result<StartDetachedDone, Refusal>>,
+    recoveries: Flights<u64, Result<(), Refusal>>,
+    destroys: Flights<(), Result<(), ContainerError>>,
+    /// Ends recorded since the supervisor was last told.
+    unacknowledged: Cell<u64>,
+    alarm_at: Cell<Option<u64>>,
+    last_alarm: Cell<u64>,
+    renew_at: Cell<Option<u64>>,
+}
+
+impl Object {
+    fn open(state: State, env: Env) -> Result<Self, StoreError> {
+        let store = Store::open(&state)?;
+        let epoch = store.head()?.map_or(0, |head| head.epoch);
+        Ok(Self {
+            container: Container::of(&state),
+            state,
+            env,
+            store,
+            epoch: Cell::new(epoch),
+            recovered: Cell::new(false),
+            lock: FenceLock::default(),
+            gate: Gate::default(),
+            working: Cell::new(0),
+            supervisor: RefCell::new(None),
+            boots: Flights::default(),
+            execs: Flights::default(),
+            starts: Flights::default(),
+            recoveries: Flights::default(),
+            destroys: Flights::default(),
+            unacknowledged: Cell::new(0),
+            alarm_at: Cell::new(None),
+            last_alarm: Cell::new(0),
+            renew_at: Cell::new(None),
+        })
+    }
+
+    /// On every wake that finds the container running: the runtime may have forgotten both.
+    fn take_up_container(self: &Rc<Self>) {
+        let Ok(Some(head)) = self.store.head() else { return };
+        let (Some(container), Some(secret)) = (self.container.clone(), head.egress_secret.clone()) else {
+            return;
+        };
+        if !container.running() {
+            return;
+        }
+        self.later(async move {
+            let props = boot::egress_props(&head, &secret);
+            // Until this is done egress is closed; a failure leaves it so.
+            if let Err(error) = container.intercept(&props).await {
+                worker::console_error!("{error}");
+            }
+            if let Err(error) = container.set_inactivity_timeout(INACTIVITY_MS).await {
+                worker::console_error!("{error}");
+            }
+        });
+    }
+
+    async fn answer(self: Rc<Self>, request: SandboxRequest) -> String {
+        if let Err(refusal) = self.check(&request) {
+            return told::<()>(Err(refusal));
+        }
+        match request.call {
+            SandboxCall::Ensure { pass, recipe, options } => {
+                let _working = self.work();
+                told(
+                    self.audited("ensureSandbox", self.ensure_sandbox(pass.as_ref(), &recipe, &options))
+                        .await,
+                )
+            }
+            SandboxCall::Exec { pass, input, floor_rule } => {
+                let _working = self.work();
+                let exec = self.exec(pass.as_ref(), *input, floor_rule.as_deref());
+                told(self.audited("execUnderGrant", exec).await)
+            }
+            SandboxCall::StartDetached { pass, input, floor_rule } => {
+                let _working = self.work();
+                let start = self.start_detached(pass.as_ref(), *input, floor_rule.as_deref());
+                told(self.audited("startDetached", start).await)
+            }
+            SandboxCall::DetachedStatus { id } => told(self.detached_status(&id).await),
+            SandboxCall::StopDetached { id } => {
+                told(self.audited("stopDetached", async { Ok(self.stop_detached(&id).await) }).await)
+            }
+            SandboxCall::DetachedList => told(self.detached_list().await),
+            SandboxCall::DetachedOutput { id, query } => told(self.detached_output(&id, query).await),
+            SandboxCall::DetachedInput { id, input } => {
+                told(self.audited("detachedInput", self.detached_input(&id, input)).await)
+            }
+            SandboxCall::ReadFile { path } => told(self.read_file(&path).await),
+            SandboxCall::Checkpoint { reason } => {
+                told(self.audited("checkpoint", self.checkpoint(&reason)).await)
+            }
+            SandboxCall::Abort => told(self.audited("abort", async { Ok(self.abort().await) }).await),
+            SandboxCall::Denials => match self.store.denials() {
+                Ok(denials) => json(&denials),
+                Err(error) => told::<()>(Err(error.into())),
+            },
+            SandboxCall::Artifacts => told::<()>(Err(Refusal::new(
+                RefusalKind::RecipeRejected,
+                "artifacts is not supported in this version",
+            ))),
+            SandboxCall::SlotState { slot } => match self.slot_state(&slot) {
+                Ok(state) => json(&state),
+                Err(error) => told::<()>(Err(error.into())),
+            },
+        }
+    }
+
+    /// Is this a call of our own facade, for this very sandbox, in a version that is understood?
+    fn check(&self, request: &SandboxRequest) -> Result<(), Refusal> {
+        let subject = Subject::Sandbox { consumer: &request.consumer, key: &request.key };
+        let config = self.config()?;
+        if !seal::check(&config.secrets, subject, &request.seal) {
+            return Err(refusals::ticket(TicketFault::None));
+        }
+        if request.version != INTERNAL_VERSION {
+            let message =
+                format!("the facade speaks version {} and this object {INTERNAL_VERSION}", request.version);
+            return Err(refusals::unavailable("version", message));
+        }
+        // Only a call that changes something makes the head row.
+        let head = match request.call {
+            SandboxCall::Ensure { .. } | SandboxCall::Exec { .. } | SandboxCall::StartDetached { .. } => {
+                Some(self.store.head_of(&request.consumer, &request.key)?)
+            }
+            _ => self.store.head()?,
+        };
+        match head {
+            Some(head) if head.consumer != request.consumer || head.key != request.key => {
+                Err(refusals::ticket(TicketFault::AnotherExecution))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn read_file(&self, path: &str) -> Result<FileDone, Refusal> {
+        let up = match self.store.head()? {
+            Some(head) => self.up(&head)?,
+            None => None,
+        };
+        let up = up.ok_or_else(|| refusals::unavailable("not-running", "the container does not run"))?;
+        let content = up.supervisor.read_file(path).await.map_err(|e| refusals::supervisor(&e))?;
+        Ok(FileDone { content })
+    }
+
+    fn config(&self) -> Result<Rc<Config>, Refusal> {
+        Ok(Config::of(&self.env)?)
+    }
+
+    fn secrets(&self) -> Result<Secrets, Refusal> {
+        Ok(self.config()?.secrets.clone())
+    }
+
+    fn container(&self) -> Result<&Container, Refusal> {
+        self.container.as_ref().ok_or_else(|| {
+            refusals::unavailable(
+                "no-container",
+                "this deployment has no container configured for the class Sandbox",
+            )
+        })
+    }
+
+    fn container_runs(&self) -> bool {
+        self.container.as_ref().is_some_and(Container::running)
+    }
+
+    fn known_head(&self) -> Result<Head, Refusal> {
+        self.store
+            .head()?
+            .ok_or_else(|| refusals::unavailable("storage", "the sandbox has no record of itself"))
+    }
+
+    /// Whoever awaited across an abort, a checkpoint or an expiry gives up here.
+    fn still(&self, epoch: u64) -> Result<(), Refusal> {
+        if self.epoch.get() == epoch { Ok(()) } else { Err(refusals::interrupted()) }
+    }
+
+    /// The client of this boot's supervisor; its connections are kept.
+    fn supervisor(&self, head: &Head) -> Result<Supervisor, CallError> {
+        if let Some((generation, client)) = self.supervisor.borrow().as_ref()
+            && *generation == head.generation
+            && client.boot_id() == head.boot_id.as_ref()
+        {
+            return Ok(client.clone());
+        }
+        let (Some(container), Some(boot_key)) = (&self.container, &head.boot_key) else {
+            return Err(CallError::Unreachable("no container was started".to_owned()));
+        };
+        let client = Supervisor::new(container, boot_key.clone(), head.generation, head.boot_id.clone())?;
+        *self.supervisor.borrow_mut() = Some((head.generation, client.clone()));
+        Ok(client)
+    }
+
+    /// Destroys the container and sees it gone; one destroy at a time, so that none can hit a container started after
+    /// another was answered.
+    async fn destroy(&self) -> Result<(), ContainerError> {
+        let Some(container) = self.container.clone() else { return Ok(()) };
+        self.destroys.join((), || async move { container.destroy().await }).await
+    }
+
+    /// Work that nobody waits for.
+    fn later(&self, work: impl Future<Output = ()> + 'static) {
+        wasm_bindgen_futures::spawn_local(AssertUnwindSafe(work));
+    }
+
+    fn is_busy(&self) -> bool {
+        self.working.get() > 0
+    }
+
+    fn work(self: &Rc<Self>) -> Working {
+        self.working.set(self.working.get() + 1);
+        Working(Rc::clone(self))
+    }
+
+    /// After an abort, a checkpoint, an expiry or a taint: the container that was to be destroyed is proven gone. If
+    /// another one was begun since, only the slots of the ended one are given back.
+    fn ended_container_is_gone(
+        &self,
+        generation: u64,
+        reason: GoneReason,
+        detail: &str,
+    ) -> Result<(), StoreError> {
+        if let Some(head) = self.store.head()?
+            && head.generation == generation
+            && matches!(head.boot, Boot::Tainted | Boot::None)
+        {
+            self.container_is_gone(reason, detail)?;
+        }
+        self.give_up_ending_slots()
+    }
+}
+
+/// While this lives a call may need the container.
+struct Working(Rc<Object>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.working.set(self.0.working.get().saturating_sub(1));
+    }
+}
+
+fn told<T: Serialize>(result: Result<T, Refusal>) -> String {
+    json(&Outcome::from(result))
+}
+
+fn json(value: &impl Serialize) -> String {
+    match serde_json::to_string(value) {
+        Ok(text) => text,
+        Err(error) => {
+            format!(r#"{{"ok":false,"kind":"sandbox-unavailable","message":"unsayable: {error}"}}"#)
+        }
+    }
+}
+
+fn new_id() -> ProcessId {
+    ProcessId(uuid::Uuid::new_v4().to_string())
+}
+
+/// 32 random bytes, hex.
+fn random_hex() -> Result<String, Refusal> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|e| refusals::unavailable("randomness", format!("no random bytes are to be had: {e}")))?;
+    Ok(hex::encode(bytes))
 }

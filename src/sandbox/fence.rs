@@ -1,0 +1,259 @@
+//! The fence: apply grant → run → kill → revoke, as one operation under the fence lock.
+//!
+//! Invariant: once the grant is applied, however the region is left, the grant closes before the kill and nothing
+//! that the command left survives the region, or the container does not. A kill that cannot prove it is complete
+//! taints the sandbox, and its container is destroyed before any other fence.
+//!
+//! Order of effects: lock → stale fence closed → ensure → in one transaction the fence is marked open, its orders
+//! taken and the ledger row says `running` → apply → run → close → teardown → revoke → receipt and ledger row, fence
+//! marked closed → unlock. The steps after the run have one deadline, [`END_DEADLINE_MS`].
+
+use std::rc::Rc;
+
+use ringfence_core::detached::{Fate, declaration_fates, spare_list};
+use ringfence_core::recipe::{DEFAULT_TAIL_BYTES, DEFAULT_TIMEOUT_MS};
+use ringfence_core::settle::{self, Sent, Settlement};
+use ringfence_core::status::Record;
+use ringfence_wire::contract::{Ensured, ExecDone, ExecInput, GoneReason, TeardownSummary};
+use ringfence_wire::evidence::Evidence;
+use ringfence_wire::ids::Order;
+use ringfence_wire::refusal::Refusal;
+use ringfence_wire::supervisor::{
+    JobKind, JobSpec, JobView, MAX_WAIT_MS, StartJob, StdinMode, TeardownMode, TeardownReport,
+    TeardownRequest, TrackedJob,
+};
+
+use super::boot::{Up, Want};
+use super::settle::Unproven;
+use super::store::ledger::Entry;
+use super::{Object, refusals};
+use crate::clock;
+use crate::sql::StoreError;
+use crate::supervisor::{SWEEP_DEADLINE_MS, Until};
+
+/// Close, teardown and revoke together; then the container is destroyed.
+pub const END_DEADLINE_MS: u64 = 15_000;
+/// What a kill-all gets of it when the teardown has failed.
+const KILL_ALL_DEADLINE_MS: u64 = END_DEADLINE_MS - SWEEP_DEADLINE_MS;
+const KILL_ALL_GRACE_MS: u64 = 1_000;
+
+/// How the kill went.
+#[derive(Clone, Debug)]
+pub struct Torn {
+    pub mode: TeardownMode,
+    pub evidence: Option<Evidence>,
+}
+
+impl Torn {
+    fn destroyed(evidence: Option<Evidence>) -> Self {
+        Self { mode: TeardownMode::Destroyed, evidence }
+    }
+
+    /// There was nothing to tear down.
+    pub fn nothing() -> Self {
+        Self { mode: TeardownMode::Selective, evidence: None }
+    }
+
+    pub fn killed(&self) -> u64 {
+        self.evidence.as_ref().map_or(0, |evidence| evidence.killed_count)
+    }
+}
+
+/// While this lives the region is open. Left by a panic, the next call finds the fence marked open and recovers.
+struct Region<'a> {
+    object: &'a Object,
+    closed: bool,
+}
+
+impl Drop for Region<'_> {
+    fn drop(&mut self) {
+        if !self.closed {
+            self.object.recovered.set(false);
+        }
+    }
+}
+
+impl Object {
+    /// Runs one command behind the fence. The entry is reserved; this writes what became of it.
+    pub async fn run_fenced(
+        self: &Rc<Self>,
+        epoch: u64,
+        entry: &Entry,
+        input: &ExecInput,
+    ) -> Result<ExecDone, Unproven> {
+        let hold = self.lock.acquire().await.map_err(refusals::busy)?;
+        self.still(epoch)?;
+        self.recovered_held(epoch, &hold).await?;
+        let want = Want { recipe_version: input.recipe.version.clone(), rebuild: false };
+        let up = self.ensure_held(epoch, &want, &hold).await?;
+        self.still(epoch)?;
+
+        let order = self.store.open_fence()?;
+        let teardown_order = Order(order.0 + 1);
+        self.store.mark_running(&entry.job, order, up.generation, &up.boot_id)?;
+        let mut region = Region { object: self, closed: false };
+        let grant = self.gate.apply();
+        let ran = self.run(epoch, &up, entry, input, order).await;
+        grant.close();
+        let torn = self.tear_down(epoch, &up, teardown_order).await;
+        drop(grant);
+        // A container whose end was not seen leaves the sandbox tainted and the fence marked open.
+        let torn = torn.map_err(|refusal| Unproven::Unknown(refusal.message))?;
+        region.closed = true;
+
+        let result = match self.see_end(epoch, &up, ran, input).await {
+            Ok(job) => done(&up, &job, entry, torn),
+            Err(unproven) => Err(unproven),
+        };
+        if let Ok(done) = &result {
+            self.store.record_receipt(&entry.job, done, clock::now_ms())?;
+            self.acknowledge_later(&up);
+        }
+        self.store.close_fence()?;
+        result
+    }
+
+    async fn run(
+        &self,
+        epoch: u64,
+        up: &Up,
+        entry: &Entry,
+        input: &ExecInput,
+        order: Order,
+    ) -> Result<JobView, Unproven> {
+        let tail_bytes = input.tail_bytes.unwrap_or(DEFAULT_TAIL_BYTES);
+        let timeout_ms = input.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS);
+        let job = StartJob {
+            order,
+            id: entry.job.clone(),
+            nonce: entry.nonce.clone(),
+            spec: JobSpec {
+                kind: JobKind::Fenced,
+                command: Some(input.command.clone()),
+                argv: None,
+                cwd: None,
+                env: Default::default(),
+                stdin: StdinMode::None,
+                timeout_ms: Some(timeout_ms),
+                log_path: Some(input.log_path.clone()),
+            },
+            wait_ms: MAX_WAIT_MS,
+            wake_on_stopping: true,
+            tail_bytes,
+        };
+        let sent = Sent { nonce: entry.nonce.clone(), boot_id: up.boot_id.clone() };
+        let view = match up.supervisor.start_job(&job).await {
+            Ok(view) => view,
+            Err(error) => self.settle_start(up, &sent, &entry.job, order, error).await?,
+        };
+        self.follow(epoch, up, view, tail_bytes, Until::CommandEnded, timeout_ms).await
+    }
+
+    /// After the teardown a job whose command had ended is soon terminal, and then has its end record.
+    async fn see_end(
+        &self,
+        epoch: u64,
+        up: &Up,
+        ran: Result<JobView, Unproven>,
+        input: &ExecInput,
+    ) -> Result<JobView, Unproven> {
+        let tail_bytes = input.tail_bytes.unwrap_or(DEFAULT_TAIL_BYTES);
+        self.follow(epoch, up, ran?, tail_bytes, Until::Terminal, 0).await
+    }
+
+    /// Kills what the fence left and spares what is declared, or destroys the container. `order` was taken when the
+    /// fence opened: what was started since has a later one and is not touched.
+    pub async fn tear_down(&self, epoch: u64, up: &Up, order: Order) -> Result<Torn, Refusal> {
+        if self.still(epoch).is_err() {
+            // Whoever changed the epoch destroys the container.
+            return Ok(Torn::destroyed(None));
+        }
+        if !self.container_runs() {
+            self.container_is_gone(GoneReason::ContainerStopped, "its container stopped")?;
+            return Ok(Torn::destroyed(None));
+        }
+        let declared: Vec<_> = self.store.open_processes()?.iter().filter_map(|p| p.declared()).collect();
+        let request = TeardownRequest { order, spare: spare_list(&declared), grace_ms: None };
+        let answer = up.supervisor.teardown(&request).await;
+        if self.still(epoch).is_err() {
+            return Ok(Torn::destroyed(None));
+        }
+        let unproven = match answer {
+            Ok(report) => {
+                self.apply_fates(order, Some(&report.tracked))?;
+                match proven(report) {
+                    Ok(torn) => return Ok(torn),
+                    Err(evidence) => Some(evidence),
+                }
+            }
+            Err(_) => match self.kill_everything(epoch, up).await? {
+                Ok(torn) => return Ok(torn),
+                Err(evidence) => evidence,
+            },
+        };
+        if self.still(epoch).is_err() {
+            return Ok(Torn::destroyed(None));
+        }
+        // If its end is not seen the sandbox stays tainted: only abort, stop and status are served.
+        self.end_container(GoneReason::ContainerStopped, "a teardown could not prove that it was complete")
+            .await?;
+        Ok(Torn::destroyed(unproven))
+    }
+
+    /// The job list cannot be read, so nobody is spared. `Err` carries what evidence there is that it did not do.
+    async fn kill_everything(&self, epoch: u64, up: &Up) -> Result<Result<Torn, Option<Evidence>>, Refusal> {
+        let order = self.store.take_orders(1)?;
+        let request = TeardownRequest { order, spare: Vec::new(), grace_ms: Some(KILL_ALL_GRACE_MS) };
+        let answer = up.supervisor.kill_all(&request, KILL_ALL_DEADLINE_MS).await;
+        self.still(epoch)?;
+        match answer {
+            Ok(report) => {
+                self.apply_fates(order, None)?;
+                Ok(proven(report).map_err(Some))
+            }
+            Err(_) => Ok(Err(None)),
+        }
+    }
+
+    /// What a teardown means for each declaration.
+    fn apply_fates(&self, order: Order, tracked: Option<&[TrackedJob]>) -> Result<(), StoreError> {
+        let declared: Vec<_> = self.store.open_processes()?.iter().filter_map(|p| p.declared()).collect();
+        let now = clock::now_ms();
+        for (id, fate) in declaration_fates(order, &declared, tracked) {
+            let (reason, detail) = match fate {
+                Fate::Survives | Fate::LeftToItsStop => continue,
+                Fate::FenceKilled => (GoneReason::FenceKilled, "a teardown that spared nobody ended it"),
+                Fate::NotTracked => (GoneReason::NotTracked, "its supervisor does not know it"),
+            };
+            self.store.set_record(&id, &Record::Gone { reason, detail: detail.to_owned() }, now)?;
+        }
+        Ok(())
+    }
+}
+
+/// A report counts only if the look finished and found nothing left.
+fn proven(report: TeardownReport) -> Result<Torn, Evidence> {
+    let TeardownReport { mode, evidence, .. } = report;
+    if evidence.complete && evidence.survivors.is_empty() {
+        Ok(Torn { mode, evidence: Some(evidence) })
+    } else {
+        Err(evidence)
+    }
+}
+
+/// The receipt, if there is a proof of it.
+fn done(up: &Up, job: &JobView, entry: &Entry, torn: Torn) -> Result<ExecDone, Unproven> {
+    let sent = Sent { nonce: entry.nonce.clone(), boot_id: up.boot_id.clone() };
+    let end = match settle::settle(&sent, settle::Answer::Job(job)) {
+        Settlement::Ended(end) => end,
+        Settlement::Unknown(unknown) => return Err(Unproven::unknown(unknown)),
+        _ => return Err(Unproven::unknown("its supervisor has no end record for it")),
+    };
+    Ok(ExecDone {
+        receipt: settle::receipt(end, job.tail.as_ref(), false),
+        ensured: Ensured { generation: up.generation, rebuilt: up.rebuilt, expires_at: up.expires_at },
+        granted: Vec::new(),
+        killed: end.sweep.killed_count + torn.killed(),
+        teardown: TeardownSummary { mode: torn.mode, evidence: torn.evidence },
+    })
+}

@@ -1,0 +1,254 @@
+//! The sandbox's deadline, its slot's life, and the one alarm that sees to both.
+//!
+//! Invariant: while anything of the sandbox could need attention an alarm is set; the next one is set before
+//! anything else is done in one, no failure leaves the handler, and two are at least [`MIN_INTERVAL_MS`] apart. Each
+//! fuse works without the others: this alarm, the platform's inactivity timeout, and the supervisor's own deadline,
+//! which only the object can move.
+
+use std::rc::Rc;
+
+use ringfence_core::recipe::{DEFAULT_LIFETIME_MS, MAX_LIFETIME_MS};
+use ringfence_wire::contract::{EnsureOptions, Ensured, GoneReason, Recipe};
+use ringfence_wire::internal::Pass;
+use ringfence_wire::refusal::{Refusal, RefusalKind};
+use worker::console_error;
+use worker::durable::ScheduledTime;
+
+use super::boot::{INACTIVITY_MS, Up, Want};
+use super::store::head::{Boot, Head};
+use super::store::tables::Task;
+use super::{Object, refusals};
+use crate::clock;
+use crate::sql::StoreError;
+
+/// Between two alarms.
+pub const MIN_INTERVAL_MS: u64 = 1_000;
+/// A task that failed, or was begun and not seen to end, is tried again.
+pub const RETRY_MS: u64 = 5_000;
+/// While a call or a declared process needs the container: the slot is renewed and the inactivity timeout set anew.
+pub const RENEW_BUSY_MS: u64 = 60_000;
+/// Otherwise the platform's inactivity timeout is let pass, and looked at afterwards.
+const RENEW_IDLE_MS: u64 = INACTIVITY_MS + 30_000;
+
+impl Object {
+    /// `ensureSandbox`: options, then a container that is up.
+    pub async fn ensure_sandbox(
+        self: &Rc<Self>,
+        pass: Option<&Pass>,
+        recipe: &Recipe,
+        options: &EnsureOptions,
+    ) -> Result<Ensured, Refusal> {
+        let head = self.known_head()?;
+        self.admit(&head, pass)?;
+        let epoch = self.epoch.get();
+        self.recovered(epoch).await?;
+        self.still(epoch)?;
+        let want = Want { recipe_version: recipe.version.clone(), rebuild: options.rebuild.unwrap_or(false) };
+        let head = self.known_head()?;
+        // Refused before anything is changed.
+        self.fit(&head, &want)?;
+        let expires_at = self.set_options(&head, options)?;
+        let mut up = self.ensure(epoch, want).await?;
+        self.still(epoch)?;
+        if up.expires_at < expires_at {
+            self.prolong_inside(&up, expires_at).await?;
+            up.expires_at = expires_at;
+        }
+        Ok(Ensured { generation: up.generation, rebuilt: up.rebuilt, expires_at: up.expires_at })
+    }
+
+    /// Labels and lifetime. A life is prolonged from now, never shortened, and never past the maximum from its start.
+    fn set_options(&self, head: &Head, options: &EnsureOptions) -> Result<u64, Refusal> {
+        let now = clock::now_ms();
+        if let Some(labels) = &options.labels {
+            self.store.set_labels(labels)?;
+        }
+        let created_at = head.created_at.unwrap_or(now);
+        let wanted = match (head.expires_at, options.lifetime_ms) {
+            (Some(at), _) if at <= now => return Err(self.expired(now)?),
+            (Some(at), None) => at,
+            (Some(at), Some(lifetime)) => at.max(now + lifetime).min(created_at + MAX_LIFETIME_MS),
+            (None, lifetime) => now + lifetime.unwrap_or(DEFAULT_LIFETIME_MS),
+        };
+        if head.expires_at != Some(wanted) {
+            self.store.set_lifetime(created_at, wanted)?;
+            self.plan(Task::Expire, wanted)?;
+        }
+        Ok(wanted)
+    }
+
+    /// A life begins with the first boot and ends with abort, checkpoint or expiry; a rebuild does not prolong it.
+    pub fn begin_life(&self, head: &Head) -> Result<(), Refusal> {
+        let now = clock::now_ms();
+        match head.expires_at {
+            None => {
+                self.store.set_lifetime(now, now + DEFAULT_LIFETIME_MS)?;
+                Ok(self.plan(Task::Expire, now + DEFAULT_LIFETIME_MS)?)
+            }
+            Some(at) if at > now => Ok(()),
+            Some(_) => Err(self.expired(now)?),
+        }
+    }
+
+    /// The alarm is late: it ends this life, and the next call begins another.
+    fn expired(&self, now: u64) -> Result<Refusal, StoreError> {
+        self.plan(Task::Expire, now)?;
+        Ok(refusals::unavailable("expired", "the sandbox has reached its deadline; call again"))
+    }
+
+    async fn prolong_inside(&self, up: &Up, expires_at: u64) -> Result<(), Refusal> {
+        match up.supervisor.set_deadline(expires_at).await {
+            Ok(set) if set.deadline_at_ms == expires_at => Ok(()),
+            Ok(_) => {
+                Err(Refusal::new(RefusalKind::SandboxUnavailable, "its supervisor kept its earlier deadline"))
+            }
+            Err(error) => Err(refusals::supervisor(&error)),
+        }
+    }
+
+    /// Something needs the container from now on: the alarm must not sleep through it.
+    pub fn keep_watch(&self) -> Result<(), StoreError> {
+        let by = clock::now_ms() + RENEW_BUSY_MS;
+        match self.renew_at.get() {
+            Some(at) if at <= by => Ok(()),
+            _ => self.plan(Task::Renew, by),
+        }
+    }
+
+    /// The task is due at this time, and an alarm is set for it.
+    pub fn plan(&self, task: Task, at: u64) -> Result<(), StoreError> {
+        if task == Task::Renew {
+            self.renew_at.set(Some(at));
+        }
+        self.store.set_due(task, at)?;
+        match self.alarm_at.get() {
+            Some(set) if set <= at => Ok(()),
+            _ => {
+                self.set_alarm(at);
+                Ok(())
+            }
+        }
+    }
+
+    fn set_alarm(&self, at: u64) {
+        let at = at.max(self.last_alarm.get() + MIN_INTERVAL_MS);
+        self.alarm_at.set(Some(at));
+        let storage = self.state.storage();
+        self.later(async move {
+            let time = js_sys::Date::new(&(at as f64).into());
+            if let Err(error) = storage.set_alarm(ScheduledTime::new(time)).await {
+                console_error!("the alarm could not be set: {error}");
+            }
+        });
+    }
+
+    /// The alarm. Nothing leaves it: a failure is tried again, by an alarm that is already set.
+    pub async fn wake(self: &Rc<Self>) {
+        let now = clock::now_ms();
+        self.last_alarm.set(now);
+        self.alarm_at.set(None);
+        let due = match self.begin_wake(now) {
+            Ok(due) => due,
+            Err(error) => {
+                console_error!("alarm: {error}");
+                return self.set_alarm(now + RETRY_MS);
+            }
+        };
+        for task in due {
+            if let Err(refusal) = self.perform(task).await {
+                console_error!("alarm: {}: {}", task.text(), refusal.message);
+            }
+        }
+    }
+
+    /// Counts the wake-up, puts off what is due by one retry, and sets the next alarm, before anything is done.
+    fn begin_wake(&self, now: u64) -> Result<Vec<Task>, StoreError> {
+        let dues = self.store.dues()?;
+        if dues.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.store.count_wakeup()?;
+        let due: Vec<Task> = dues.iter().filter(|due| due.at <= now).map(|due| due.task).collect();
+        for task in &due {
+            self.plan(*task, now + RETRY_MS)?;
+        }
+        if let Some(next) = dues.iter().filter(|due| due.at > now).map(|due| due.at).min() {
+            match self.alarm_at.get() {
+                Some(set) if set <= next => {}
+                _ => self.set_alarm(next),
+            }
+        }
+        Ok(due)
+    }
+
+    async fn perform(self: &Rc<Self>, task: Task) -> Result<(), Refusal> {
+        match task {
+            Task::Expire => self.expire().await,
+            Task::Renew => self.renew().await,
+            Task::Recover => {
+                self.recovered(self.epoch.get()).await?;
+                Ok(self.store.clear_due(Task::Recover)?)
+            }
+            Task::Release => {
+                let released = self.release_slots().await;
+                released.map_err(|e| refusals::unavailable("admission", e.to_string()))?;
+                Ok(self.store.clear_due(Task::Release)?)
+            }
+            Task::Destroy => self.destroy_tainted().await,
+        }
+    }
+
+    async fn expire(&self) -> Result<(), Refusal> {
+        let head = self.known_head()?;
+        match head.expires_at {
+            Some(at) if at > clock::now_ms() => self.plan(Task::Expire, at)?,
+            Some(_) => {
+                let ended = self.end(GoneReason::Expired, "the sandbox reached its deadline").await?;
+                if let Some(detail) = ended.detail {
+                    return Err(refusals::unavailable("container-not-gone", detail));
+                }
+            }
+            None => self.store.clear_due(Task::Expire)?,
+        }
+        Ok(())
+    }
+
+    async fn destroy_tainted(&self) -> Result<(), Refusal> {
+        let head = self.known_head()?;
+        if head.boot == Boot::Tainted {
+            self.destroy().await.map_err(|e| refusals::unavailable("container-not-gone", e.to_string()))?;
+            let detail = "its container had to be destroyed";
+            self.ended_container_is_gone(head.generation, GoneReason::ContainerStopped, detail)?;
+        }
+        Ok(self.store.clear_due(Task::Destroy)?)
+    }
+
+    /// The container runs: its slot lives on, and so does the container if something needs it. It does not run: what
+    /// that means is written down, and the slot is given up.
+    async fn renew(self: &Rc<Self>) -> Result<(), Refusal> {
+        let head = self.known_head()?;
+        if self.is_busy() && !self.container_runs() {
+            return Ok(self.plan(Task::Renew, clock::now_ms() + RENEW_BUSY_MS)?);
+        }
+        if !self.container_runs() {
+            if head.boot != Boot::None {
+                self.container_is_gone(GoneReason::ContainerStopped, "its container stopped")?;
+            }
+            self.store.clear_due(Task::Renew)?;
+            self.renew_at.set(None);
+            return Ok(self.give_up_slot()?);
+        }
+        self.recovered(self.epoch.get()).await?;
+        let needed = self.is_busy() || !self.store.open_processes()?.is_empty();
+        let next = if needed { RENEW_BUSY_MS } else { RENEW_IDLE_MS };
+        self.plan(Task::Renew, clock::now_ms() + next)?;
+        if needed {
+            let timeout = self.container()?.set_inactivity_timeout(INACTIVITY_MS).await;
+            timeout.map_err(|e| refusals::unavailable("inactivity", e.to_string()))?;
+        }
+        if let Some(up) = self.up(&head)? {
+            self.acknowledge(&up).await;
+        }
+        self.renew_slot(&head).await.map_err(|e| refusals::unavailable("admission", e.to_string()))
+    }
+}

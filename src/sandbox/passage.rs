@@ -1,0 +1,53 @@
+//! The open grant, and what leads outbound requests to it.
+//!
+//! Invariant: a grant lives in the memory of the object incarnation that applied it and nowhere else; storage says
+//! only that a fence is open. So no crash leaves a usable grant behind. It admits from [`OpenGrant::apply`] to
+//! [`OpenGrant::close`], which comes before the teardown; dropping it, also by a panic, closes it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use ringfence_wire::ids::{ConsumerName, SandboxKey};
+use serde::Serialize;
+
+/// What the `Egress` entrypoint is told about the container a request came from. The secret is new for every boot
+/// and kept by the object, so that no other Worker can pose as a sandbox's egress.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EgressProps<'a> {
+    pub consumer: &'a ConsumerName,
+    pub key: &'a SandboxKey,
+    pub generation: u64,
+    pub secret: &'a str,
+}
+
+/// Whether requests are admitted now.
+#[derive(Clone, Default)]
+pub struct Gate(Rc<Cell<bool>>);
+
+impl Gate {
+    /// Opens the one grant. Only the holder of the fence lock may.
+    pub fn apply(&self) -> OpenGrant {
+        self.0.set(true);
+        OpenGrant(self.clone())
+    }
+
+    /// From here on no new request is admitted.
+    pub fn close(&self) {
+        self.0.set(false);
+    }
+}
+
+pub struct OpenGrant(Gate);
+
+impl OpenGrant {
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl Drop for OpenGrant {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
