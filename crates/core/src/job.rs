@@ -129,6 +129,11 @@ impl Job {
         self.command
     }
 
+    /// Nothing of the job's tree is left.
+    pub fn is_reaped(&self) -> bool {
+        self.reaped
+    }
+
     pub fn wanted(&self) -> Option<EndWanted> {
         self.wanted
     }

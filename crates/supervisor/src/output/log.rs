@@ -1,0 +1,93 @@
+//! A job's whole log on disk.
+//!
+//! Invariants: the file lies in a directory that jobs cannot list, under a name with a nonce; it grows to its
+//! quota and no further, and then says so. A disk that refuses is a truncated log, never a failed job.
+
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::OwnedFd;
+
+pub struct Log {
+    name: String,
+    file: Option<OwnedFd>,
+    left: u64,
+    truncated: bool,
+}
+
+impl Log {
+    /// Creates `NAME.NONCE.log` in the directory; the nonce is what a job would have to guess.
+    pub fn create(directory: &OwnedFd, name: &str, nonce: [u8; 16], quota: u64) -> rustix::io::Result<Self> {
+        let name = format!("{name}.{}.log", hex::encode(nonce));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, &name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Self { name, file: Some(file), left: quota, truncated: false })
+    }
+
+    pub fn append(&mut self, bytes: &[u8]) {
+        let fits = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+        let mut rest = bytes.get(..fits).unwrap_or_default();
+        self.truncated |= fits < bytes.len();
+        while !rest.is_empty() {
+            let written = self.file.as_ref().map(|file| rustix::io::write(file, rest));
+            match written {
+                Some(Ok(count)) if count > 0 => {
+                    self.left = self.left.saturating_sub(count as u64);
+                    rest = rest.get(count..).unwrap_or_default();
+                }
+                Some(Err(rustix::io::Errno::INTR)) => {}
+                _ => {
+                    self.truncated = true;
+                    self.left = 0;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Nothing more will be written.
+    pub fn closed(self) -> Self {
+        Self { file: None, ..self }
+    }
+
+    pub fn is_truncated(&self) -> bool {
+        self.truncated
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(name: &str) -> (std::path::PathBuf, OwnedFd) {
+        let path = std::env::temp_dir().join(format!("ringfence-log-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
+        (path, fd)
+    }
+
+    #[test]
+    fn a_log_at_its_quota_is_whole_and_one_byte_more_truncates_it() {
+        let (path, fd) = directory("quota");
+        let mut log = Log::create(&fd, "build", [7; 16], 5).unwrap();
+        log.append(b"abc");
+        log.append(b"de");
+        assert!(!log.is_truncated());
+        log.append(b"f");
+        assert!(log.is_truncated());
+        let file = path.join(format!("build.{}.log", "07".repeat(16)));
+        assert_eq!(std::fs::read(file).unwrap(), b"abcde");
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_refuses_truncates_the_log() {
+        let full = rustix::fs::open("/dev/full", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let mut log = Log { name: "x".into(), file: Some(full), left: 100, truncated: false };
+        log.append(b"abc");
+        assert!(log.is_truncated());
+    }
+}

@@ -1,0 +1,475 @@
+//! Killing, with evidence: looks, signals and waits until nothing is left or time runs out.
+//!
+//! `ringfence_core::sweep` decides whose a process is and what comes next; this module looks, signals and writes
+//! down what it saw. Order of each round: look → signal every member → only then the clock. A sweep whose jobs'
+//! leaders all say that they have no child left needs no look at all.
+
+use crate::job::{JobNumber, JobRef, Leader};
+use crate::scan::{self, Look};
+use crate::signalling::{self, Sent};
+use crate::supervisor::{Shared, Supervisor};
+use crate::{limits, sys};
+use ringfence_core::job::{CommandEnd, Event};
+use ringfence_core::sweep::{
+    Next, Phase, Place, Root, Round, Rounds, SessionJob, Verdict, place, session_members,
+};
+use ringfence_wire::evidence::{Evidence, KillMethod, KillScope, SeenProcess};
+use ringfence_wire::ids::ProcessIdentity;
+use rustix::process::Signal;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+/// What a sweep is after.
+pub struct Targets {
+    jobs: Vec<JobRef>,
+    /// What is below no leader, too (PID 1 of its own namespace: default deny).
+    strays: bool,
+    everyone: Everyone,
+}
+
+/// Whether a sweep may use `kill(-1, SIGKILL)`, which spares nobody: only as PID 1, and only while no job but the
+/// targets lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Everyone {
+    Never,
+    /// With each round of KILL.
+    WithKill,
+    /// At the end in any case.
+    Always,
+}
+
+impl Targets {
+    pub fn one(job: &JobRef) -> Self {
+        Self { jobs: vec![job.clone()], strays: false, everyone: Everyone::Never }
+    }
+
+    pub fn fence(jobs: Vec<JobRef>, everyone: Everyone) -> Self {
+        Self { jobs, strays: true, everyone }
+    }
+}
+
+/// Empty looks after which a leader that does not say `Empty` is told to go on, and then given up.
+const LOOKS_BEFORE_GIVING_A_LEADER_UP: u32 = 20;
+
+/// Whose a member is, for the evidence of each job.
+type Owner = Option<JobNumber>;
+
+struct Sweep<'a> {
+    supervisor: &'a Shared,
+    targets: Targets,
+    began: Instant,
+    methods: BTreeSet<KillMethod>,
+    /// Every process this sweep signalled.
+    signalled: BTreeMap<ProcessIdentity, (SeenProcess, Owner)>,
+    alive: BTreeSet<ProcessIdentity>,
+    unreadable: BTreeMap<ProcessIdentity, SeenProcess>,
+    scans: u64,
+    unfinished: Option<String>,
+    looks_without_member: u32,
+}
+
+/// Sweeps until the targets are gone or the time is up. The targets' states are told of it.
+pub async fn run(supervisor: &Shared, targets: Targets, grace_ms: u64) -> Evidence {
+    for job in &targets.jobs {
+        job.change(|job| job.sweeps += 1);
+    }
+    supervisor.sweeps.set(supervisor.sweeps.get() + 1);
+    let mut sweep = Sweep {
+        supervisor,
+        targets,
+        began: Instant::now(),
+        methods: BTreeSet::new(),
+        signalled: BTreeMap::new(),
+        alive: BTreeSet::new(),
+        unreadable: BTreeMap::new(),
+        scans: 0,
+        unfinished: None,
+        looks_without_member: 0,
+    };
+    let verdict = sweep.rounds(grace_ms.min(limits::MAX_GRACE_MS)).await;
+    let evidence = sweep.settle(verdict);
+    supervisor.sweeps.set(supervisor.sweeps.get() - 1);
+    if supervisor.sweeps.get() == 0 {
+        supervisor.termed.take();
+    }
+    evidence
+}
+
+impl Sweep<'_> {
+    async fn rounds(&mut self, grace_ms: u64) -> Verdict {
+        let mut rounds = Rounds::begin(0, grace_ms);
+        loop {
+            let proven = self.proven();
+            let round =
+                if proven && !self.everyone_must_go() { None } else { self.look_and_signal(rounds.phase()) };
+            let (members, new, unsettled) = round.unwrap_or_default();
+            let next = rounds.after(Round {
+                now_ms: self.elapsed_ms(),
+                members,
+                new,
+                unsettled,
+                proven: proven && !self.everyone_must_go(),
+            });
+            match next {
+                Next::Done(verdict) => return verdict,
+                Next::LookWithKill => {}
+                Next::WaitThenLook(ms) => self.wait(Duration::from_millis(ms)).await,
+            }
+        }
+    }
+
+    /// Until the time is up, or the leaders' word makes another look needless.
+    async fn wait(&self, pause: Duration) {
+        if pause.is_zero() {
+            tokio::task::yield_now().await;
+            return;
+        }
+        let proof = async {
+            loop {
+                let news = self.supervisor.leader_news.notified();
+                if self.proven() {
+                    return;
+                }
+                news.await;
+            }
+        };
+        let _ = timeout(pause, proof).await;
+    }
+
+    /// The kernel's own word that nothing is left: every leader said that it has no child, and none was lost.
+    fn proven(&self) -> bool {
+        let jobs = self.targets.jobs.iter().all(|job| job.read(|job| job.leader == Leader::Empty));
+        jobs && !(self.targets.strays && self.supervisor.strays_possible.get())
+    }
+
+    /// A kill-all by its own name ends with `kill(-1)`, which spares nobody: so only where nobody is to be spared.
+    fn everyone_must_go(&self) -> bool {
+        self.targets.everyone == Everyone::Always
+            && self.supervisor.ground.scope == KillScope::Namespace
+            && !self.methods.contains(&KillMethod::KillEveryone)
+            && self.nobody_else_lives()
+    }
+
+    fn nobody_else_lives(&self) -> bool {
+        let mine: HashSet<JobNumber> = self.targets.jobs.iter().map(|job| job.number).collect();
+        let roots = self.supervisor.roots.borrow();
+        let me = rustix::process::getpid().as_raw_pid();
+        roots.iter().all(|(pid, root)| match root {
+            Root::Own => *pid == me,
+            Root::Leader(number) => mine.contains(number),
+        })
+    }
+
+    /// One round: what was found alive, what of it is new, and what could not be placed.
+    fn look_and_signal(&mut self, phase: Phase) -> Option<(usize, usize, usize)> {
+        let look = match Look::take() {
+            Ok(look) => look,
+            Err(failed) => {
+                self.unfinished = Some(failed.to_string());
+                self.without_a_look(phase);
+                // Nothing is known: neither empty nor found.
+                return Some((0, 0, 1));
+            }
+        };
+        self.unfinished = None;
+        self.scans += 1;
+        let (members, mut unsettled) = match self.supervisor.ground.scope {
+            KillScope::Namespace => self.members_by_ancestry(&look),
+            KillScope::Session => (self.members_of_sessions(&look), 0),
+        };
+        self.alive.clear();
+        let mut new = 0;
+        for (at, owner, method) in &members {
+            let (Some(seen), Some(named)) = (look.seen.get(*at), look.named(*at)) else { continue };
+            self.alive.insert(seen.identity);
+            self.methods.insert(*method);
+            if let Some(job) = owner.and_then(|number| self.target(number)) {
+                job.change(|job| job.signalled.insert(seen.identity, named.clone()));
+            }
+            if self.signalled.insert(seen.identity, (named, *owner)).is_none() {
+                new += 1;
+            }
+            self.signal(seen.identity, seen.stopped, phase);
+        }
+        if phase == Phase::Kill && !members.is_empty() {
+            self.kill_everyone();
+        }
+        if members.is_empty() {
+            self.looks_without_member += 1;
+            // An empty look is no proof while a leader that could give the kernel's has not.
+            unsettled += self.rouse_silent_leaders();
+        } else {
+            self.looks_without_member = 0;
+        }
+        // A kill-all by name ends so even where nothing was found.
+        if self.everyone_must_go() && members.is_empty() {
+            self.kill_everyone();
+        }
+        Some((members.len(), new, unsettled))
+    }
+
+    /// Members of this look, and how many processes a second look could not place either.
+    fn members_by_ancestry(&self, look: &Look) -> (Vec<(usize, Owner, KillMethod)>, usize) {
+        let (members, unsettled) = self.place_all(look);
+        if unsettled.is_empty() {
+            return (members, 0);
+        }
+        let again = Look::take().map(|look| self.place_all(&look).1).unwrap_or_else(|_| unsettled.clone());
+        (members, unsettled.intersection(&again).count())
+    }
+
+    fn place_all(&self, look: &Look) -> (Vec<(usize, Owner, KillMethod)>, HashSet<ProcessIdentity>) {
+        let me = rustix::process::getpid().as_raw_pid();
+        let places = place(&look.seen, me, &self.supervisor.roots.borrow());
+        let mine: HashSet<JobNumber> = self.targets.jobs.iter().map(|job| job.number).collect();
+        let mut members = Vec::new();
+        let mut unsettled = HashSet::new();
+        for ((at, seen), place) in look.seen.iter().enumerate().zip(places) {
+            match place {
+                _ if !seen.alive => {}
+                Place::Job(number) if mine.contains(&number) => {
+                    members.push((at, Some(number), KillMethod::Ancestry));
+                }
+                Place::Stray if self.targets.strays || self.a_leader_is_lost() => {
+                    members.push((at, self.marked_owner(seen.identity.pid), KillMethod::Ancestry));
+                }
+                Place::Unsettled => {
+                    unsettled.insert(seen.identity);
+                }
+                Place::Own | Place::Leader(_) | Place::Job(_) | Place::Stray => {}
+            }
+        }
+        (members, unsettled)
+    }
+
+    fn a_leader_is_lost(&self) -> bool {
+        self.targets.jobs.iter().any(|job| job.read(|job| job.leader == Leader::Lost))
+    }
+
+    /// Whose a stray was, by the marker in its environment: for the evidence, not for the decision.
+    fn marked_owner(&self, pid: i32) -> Owner {
+        let lost = |job: &&JobRef| job.read(|job| job.leader == Leader::Lost);
+        let mut lost = self.targets.jobs.iter().filter(lost);
+        let first = lost.next()?;
+        if lost.next().is_none() {
+            return Some(first.number);
+        }
+        let carries = |job: &&JobRef| {
+            scan::marker(pid, &job.read(|job| format!("{}=1", job.marker)))
+                == ringfence_core::sweep::Marker::Ours
+        };
+        self.targets.jobs.iter().find(carries).map(|job| job.number)
+    }
+
+    fn members_of_sessions(&mut self, look: &Look) -> Vec<(usize, Owner, KillMethod)> {
+        let me = rustix::process::getpid().as_raw_pid();
+        let mut members: BTreeMap<usize, (Owner, KillMethod)> = BTreeMap::new();
+        for target in &self.targets.jobs {
+            let leader = Supervisor::leader_pid(target);
+            let others: HashSet<i32> = {
+                let roots = self.supervisor.roots.borrow();
+                roots.keys().copied().filter(|pid| *pid != me && Some(*pid) != leader).collect()
+            };
+            let marker = target.read(|job| format!("{}=1", job.marker));
+            let found = target.read(|job| {
+                let facts = SessionJob {
+                    leader: if job.leader == Leader::Lost { None } else { Some(leader.unwrap_or(0)) },
+                    started: job.started_ticks,
+                    known: &job.known,
+                    supervisor: me,
+                    others: &others,
+                };
+                session_members(&look.seen, &facts, |at| {
+                    look.seen.get(at).map_or(ringfence_core::sweep::Marker::Absent, |seen| {
+                        scan::marker(seen.identity.pid, &marker)
+                    })
+                })
+            });
+            target.change(|job| {
+                job.known.extend(
+                    found.members.iter().filter_map(|(at, _)| look.seen.get(*at)).map(|seen| seen.identity),
+                );
+            });
+            for (at, method) in found.members {
+                members.entry(at).or_insert((Some(target.number), method));
+            }
+            for named in found.unreadable.into_iter().filter_map(|at| look.named(at)) {
+                self.unreadable.insert(named.identity, named);
+            }
+        }
+        members.into_iter().map(|(at, (owner, method))| (at, owner, method)).collect()
+    }
+
+    fn signal(&mut self, to: ProcessIdentity, stopped: bool, phase: Phase) {
+        match phase {
+            Phase::Term => {
+                if !self.supervisor.termed.borrow_mut().insert(to) {
+                    return;
+                }
+                self.methods.insert(KillMethod::Term);
+                let sent = signalling::send(to, Signal::TERM);
+                if stopped && sent == Sent::Delivered {
+                    // It hears the TERM only when it goes on.
+                    signalling::send(to, Signal::CONT);
+                }
+            }
+            Phase::Kill => {
+                self.methods.insert(KillMethod::Kill);
+                signalling::send(to, Signal::KILL);
+            }
+        }
+    }
+
+    /// `/proc` is of no use: what is known without it is signalled, and the evidence says so.
+    fn without_a_look(&mut self, phase: Phase) {
+        if phase == Phase::Kill {
+            self.kill_everyone();
+        }
+        for job in &self.targets.jobs {
+            let command = job.read(|job| job.pid.filter(|_| job.machine.command_end().is_none()));
+            if let Some(pid) = command.and_then(rustix::process::Pid::from_raw) {
+                // The leader reaps it and says so, or its pid is still its own.
+                let signal = if phase == Phase::Term { Signal::TERM } else { Signal::KILL };
+                let _ = rustix::process::kill_process_group(pid, signal);
+            }
+        }
+    }
+
+    fn kill_everyone(&mut self) {
+        let namespace = self.supervisor.ground.scope == KillScope::Namespace;
+        if self.targets.everyone != Everyone::Never
+            && namespace
+            && self.nobody_else_lives()
+            && sys::kill_everyone().is_ok()
+        {
+            self.methods.insert(KillMethod::KillEveryone);
+        }
+    }
+
+    /// Nothing is seen of a job, and yet its leader does not say so: it may still be reaping, or was stopped, or
+    /// worse. It is told to go on, and at last given up: what it led falls to the supervisor. Returns how many.
+    fn rouse_silent_leaders(&self) -> usize {
+        let silent: Vec<i32> = self.targets.jobs.iter().filter_map(Supervisor::leader_pid).collect();
+        for pid in silent.iter().copied().filter_map(rustix::process::Pid::from_raw) {
+            let given_up = self.looks_without_member >= LOOKS_BEFORE_GIVING_A_LEADER_UP;
+            // An unreaped child's pid is its own.
+            let _ = rustix::process::kill_process(pid, if given_up { Signal::KILL } else { Signal::CONT });
+        }
+        silent.len()
+    }
+
+    fn target(&self, number: JobNumber) -> Option<&JobRef> {
+        self.targets.jobs.iter().find(|job| job.number == number)
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn settle(mut self, verdict: Verdict) -> Evidence {
+        let complete = match verdict {
+            Verdict::Proven => {
+                self.methods.insert(KillMethod::NoChildLeft);
+                self.alive.clear();
+                true
+            }
+            Verdict::EmptyTwice => {
+                self.alive.clear();
+                true
+            }
+            Verdict::GaveUp => {
+                self.unfinished.get_or_insert_with(|| "time ran out".to_owned());
+                false
+            }
+        };
+        if complete && (self.targets.strays || self.a_leader_is_lost()) {
+            self.supervisor.strays_possible.set(false);
+        }
+        // What other sweeps of the same jobs signalled meanwhile died in this one, too.
+        for job in &self.targets.jobs {
+            job.read(|job| {
+                for (identity, process) in &job.signalled {
+                    self.signalled.entry(*identity).or_insert_with(|| (process.clone(), Some(job.number)));
+                }
+            });
+        }
+        for job in &self.targets.jobs {
+            let own = self.evidence(complete, Some(job.number));
+            job.change(|job| {
+                job.sweeps -= 1;
+                job.swept = Some(match job.swept.take() {
+                    Some(earlier) => continued(earlier, own),
+                    None => own,
+                });
+                if complete && job.leader != Leader::Empty {
+                    // The look, not the leader, is the proof.
+                    if job.machine.command_end().is_none() {
+                        job.machine.apply(Event::CommandEnded(CommandEnd::Unseen));
+                    }
+                    job.machine.apply(Event::TreeReaped);
+                }
+            });
+        }
+        self.evidence(complete, None)
+    }
+
+    /// The evidence of the whole sweep, or of one job in it.
+    fn evidence(&self, complete: bool, of: Owner) -> Evidence {
+        let concerns = |owner: &Owner| of.is_none() || *owner == of;
+        let dead = |id: &ProcessIdentity| !self.alive.contains(id);
+        let named = |wanted: bool| {
+            let those =
+                self.signalled.iter().filter(move |(id, (_, owner))| dead(id) == wanted && concerns(owner));
+            those.map(|(_, (process, _))| process.clone())
+        };
+        Evidence {
+            scope: self.supervisor.ground.scope,
+            methods: self.methods.iter().copied().collect(),
+            complete,
+            killed: named(true).take(limits::MAX_NAMED).collect(),
+            killed_count: named(true).count() as u64,
+            survivors: named(false).take(limits::MAX_NAMED).collect(),
+            unreadable: self.unreadable.values().take(limits::MAX_NAMED).cloned().collect(),
+            scans: self.scans,
+            elapsed_ms: self.elapsed_ms(),
+            unfinished: self.unfinished.clone().filter(|_| !complete),
+        }
+    }
+}
+
+/// A later sweep of the same job: it knows what became of what the earlier one signalled.
+fn continued(earlier: Evidence, later: Evidence) -> Evidence {
+    Evidence {
+        methods: together(&earlier, &later),
+        scans: earlier.scans + later.scans,
+        elapsed_ms: earlier.elapsed_ms + later.elapsed_ms,
+        ..later
+    }
+}
+
+/// Sweeps of different processes, told as one. It is complete only if both are.
+pub fn joined(one: Evidence, other: Evidence) -> Evidence {
+    fn chained(mut one: Vec<SeenProcess>, other: Vec<SeenProcess>) -> Vec<SeenProcess> {
+        one.extend(other);
+        one.truncate(limits::MAX_NAMED);
+        one
+    }
+    Evidence {
+        scope: one.scope,
+        methods: together(&one, &other),
+        complete: one.complete && other.complete,
+        killed_count: one.killed_count + other.killed_count,
+        killed: chained(one.killed, other.killed),
+        survivors: chained(one.survivors, other.survivors),
+        unreadable: chained(one.unreadable, other.unreadable),
+        scans: one.scans + other.scans,
+        elapsed_ms: one.elapsed_ms + other.elapsed_ms,
+        unfinished: one.unfinished.or(other.unfinished),
+    }
+}
+
+fn together(one: &Evidence, other: &Evidence) -> Vec<KillMethod> {
+    let methods: BTreeSet<KillMethod> = one.methods.iter().chain(&other.methods).copied().collect();
+    methods.into_iter().collect()
+}
