@@ -77,10 +77,6 @@ impl Jobs {
         self.by_id.get(id).cloned()
     }
 
-    pub fn numbered(&self, number: JobNumber) -> Option<JobRef> {
-        self.by_number.get(&number).cloned()
-    }
-
     /// All, in order of start.
     pub fn all(&self) -> impl Iterator<Item = &JobRef> {
         self.by_number.values()

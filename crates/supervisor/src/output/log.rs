@@ -7,7 +7,6 @@ use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 
 pub struct Log {
-    name: String,
     file: Option<OwnedFd>,
     left: u64,
     truncated: bool,
@@ -19,7 +18,7 @@ impl Log {
         let name = format!("{name}.{}.log", hex::encode(nonce));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND | OFlags::CLOEXEC;
         let file = rustix::fs::openat(directory, &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { name, file: Some(file), left: quota, truncated: false })
+        Ok(Self { file: Some(file), left: quota, truncated: false })
     }
 
     pub fn append(&mut self, bytes: &[u8]) {
@@ -50,10 +49,6 @@ impl Log {
 
     pub fn is_truncated(&self) -> bool {
         self.truncated
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
     }
 }
 
@@ -86,7 +81,7 @@ mod tests {
     #[test]
     fn a_disk_that_refuses_truncates_the_log() {
         let full = rustix::fs::open("/dev/full", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let mut log = Log { name: "x".into(), file: Some(full), left: 100, truncated: false };
+        let mut log = Log { file: Some(full), left: 100, truncated: false };
         log.append(b"abc");
         assert!(log.is_truncated());
     }

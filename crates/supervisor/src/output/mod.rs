@@ -80,10 +80,6 @@ impl Output {
         self.log.as_ref().is_some_and(Log::is_truncated)
     }
 
-    pub fn log_name(&self) -> Option<&str> {
-        self.log.as_ref().map(Log::name)
-    }
-
     pub fn digest(&self, of: OutputStream) -> StreamDigest {
         let stream = match of {
             OutputStream::Stdout => &self.stdout,
