@@ -83,6 +83,7 @@ impl Admission {
                     cap: CAP,
                     busy: store.taken("lean")?,
                     waiting: 0,
+                    unreachable: 0,
                     consumers: Default::default(),
                 }],
             }))?,

@@ -4,6 +4,7 @@
 //! ticket holds, what a status is) runs in the Worker as wasm and in the supervisor natively, and the vectors
 //! in `cases/` are run against both.
 
+pub mod admission;
 pub mod approval;
 pub mod detached;
 pub mod fingerprint;

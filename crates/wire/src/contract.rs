@@ -453,6 +453,9 @@ pub struct PoolUse {
     pub cap: u32,
     pub busy: u32,
     pub waiting: u32,
+    /// Of the busy ones: kept because their sandbox could not be asked whether its container is gone.
+    #[serde(default)]
+    pub unreachable: u32,
     /// Slots by consumer.
     pub consumers: BTreeMap<String, u32>,
 }
