@@ -148,6 +148,15 @@ pub enum AdmissionCall {
     },
 }
 
+/// The answer to [`AdmissionCall::Renew`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RenewAnswer {
+    Renewed,
+    /// The sandbox holds no such slot: what runs under it was not admitted, or was reported gone before.
+    NotHeld,
+}
+
 /// The answer to Touch, Enqueue and Attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "admission", rename_all = "kebab-case", rename_all_fields = "camelCase")]
