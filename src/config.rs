@@ -7,6 +7,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ringfence_core::admission::{Pool, Pools, PoolsFault};
 use ringfence_core::approval::{ExtraRules, ExtraRulesFault};
 use ringfence_core::key;
 use ringfence_core::ticket::{Secrets, SecretsFault};
@@ -21,6 +22,8 @@ pub enum ConfigError {
     Secrets(#[from] SecretsFault),
     #[error(transparent)]
     FloorRules(#[from] ExtraRulesFault),
+    #[error(transparent)]
+    Pools(#[from] PoolsFault),
     #[error("{entry} {fault}; {remedy}")]
     Entry { entry: &'static str, fault: String, remedy: &'static str },
 }
@@ -57,6 +60,9 @@ pub struct ConsumerEntry {
     /// The egress profiles it may select; absent: all.
     #[serde(default)]
     pub profiles: Option<Vec<String>>,
+    /// The pool of its sandboxes, unless a recipe's profiles ask for another; absent: lean.
+    #[serde(default)]
+    pub pool: Option<Pool>,
 }
 
 pub struct Config {
@@ -65,12 +71,14 @@ pub struct Config {
     pub tokens: Vec<([u8; 32], ConsumerName)>,
     pub secrets: Secrets,
     pub floor_rules: ExtraRules,
+    pub pools: Pools,
 }
 
 const CONSUMERS: &str = "CONSUMERS";
 const CONSUMERS_REMEDY: &str = r#"set the variable to JSON like {"dispatcher":{"faces":["rpc","http"]}}"#;
 const API_TOKENS: &str = "API_TOKENS";
 const API_TOKENS_REMEDY: &str = r#"set the secret to JSON like {"<SHA-256 of the token, 64 hex digits>":"dispatcher"}, or leave it unset"#;
+const POOLS: &str = "POOLS";
 const FLOOR_RULES: &str = "FLOOR_RULES";
 const TICKET_SECRETS: &str = "TICKET_SECRETS";
 
@@ -89,7 +97,8 @@ impl Config {
         let tokens = parse_tokens(text(env, API_TOKENS).as_deref(), &consumers)?;
         let secrets = Secrets::parse(text(env, TICKET_SECRETS).as_deref())?;
         let floor_rules = ExtraRules::parse(text(env, FLOOR_RULES).as_deref())?;
-        Ok(Self { consumers, tokens, secrets, floor_rules })
+        let pools = Pools::parse(text(env, POOLS).as_deref())?;
+        Ok(Self { consumers, tokens, secrets, floor_rules, pools })
     }
 
     #[cfg(test)]
@@ -97,7 +106,7 @@ impl Config {
         let consumers = parse_consumers(Some(consumers)).unwrap();
         let tokens = parse_tokens(Some(tokens), &consumers).unwrap();
         let secrets = Secrets::new(vec!["s".repeat(32)]).unwrap();
-        Self { consumers, tokens, secrets, floor_rules: ExtraRules::default() }
+        Self { consumers, tokens, secrets, floor_rules: ExtraRules::default(), pools: Pools::default() }
     }
 }
 

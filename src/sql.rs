@@ -99,7 +99,11 @@ impl Sql {
         Ok(Self(sql.unchecked_into()))
     }
 
-    fn exec<const N: usize>(&self, query: &str, bindings: [Bind<'_>; N]) -> Result<RawCursor, StoreError> {
+    fn exec<'a>(
+        &self,
+        query: &str,
+        bindings: impl IntoIterator<Item = Bind<'a>>,
+    ) -> Result<RawCursor, StoreError> {
         let values = Array::new();
         for bind in bindings {
             values.push(&bind.into());
@@ -107,14 +111,18 @@ impl Sql {
         self.0.exec(query, &values).map_err(failed)
     }
 
-    pub fn run<const N: usize>(&self, query: &str, bindings: [Bind<'_>; N]) -> Result<(), StoreError> {
+    pub fn run<'a>(
+        &self,
+        query: &str,
+        bindings: impl IntoIterator<Item = Bind<'a>>,
+    ) -> Result<(), StoreError> {
         self.exec(query, bindings).map(drop)
     }
 
-    pub fn rows<T: DeserializeOwned, const N: usize>(
+    pub fn rows<'a, T: DeserializeOwned>(
         &self,
         query: &str,
-        bindings: [Bind<'_>; N],
+        bindings: impl IntoIterator<Item = Bind<'a>>,
     ) -> Result<Vec<T>, StoreError> {
         let rows = self.exec(query, bindings)?.to_array().map_err(failed)?;
         if rows.length() == 0 {
@@ -124,10 +132,10 @@ impl Sql {
         Ok(serde_json::from_str(&String::from(text))?)
     }
 
-    pub fn row<T: DeserializeOwned, const N: usize>(
+    pub fn row<'a, T: DeserializeOwned>(
         &self,
         query: &str,
-        bindings: [Bind<'_>; N],
+        bindings: impl IntoIterator<Item = Bind<'a>>,
     ) -> Result<Option<T>, StoreError> {
         Ok(self.rows(query, bindings)?.into_iter().next())
     }

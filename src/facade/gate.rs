@@ -1,16 +1,18 @@
 //! What stands before a sandbox: the approval floor, then admission, then the ticket.
 
+use ringfence_core::admission::Pools;
 use ringfence_core::approval::{check_attestation, floor_rule};
 use ringfence_core::seal::{Subject, seal};
 use ringfence_core::ticket::{Claims, TICKET_TTL_MS, mint};
 use ringfence_wire::contract::{AdmissionMode, Approval, Recipe};
-use ringfence_wire::ids::{ConsumerName, SandboxKey};
+use ringfence_wire::ids::SandboxKey;
 use ringfence_wire::internal::{AdmissionAnswer, AdmissionCall, AdmissionRequest, INTERNAL_VERSION, Pass};
 use ringfence_wire::refusal::{AdmissionFacts, Refusal, RefusalKind};
 use ringfence_wire::supervisor::StdinMode;
 use worker::Env;
 
 use super::answer::Answer;
+use super::identity::Caller;
 use crate::clock::now_ms;
 use crate::config::Config;
 use crate::objects::{self, ObjectFault};
@@ -21,7 +23,7 @@ const ADMISSION_DEADLINE_MS: u64 = 10_000;
 pub struct Gate<'a> {
     pub env: &'a Env,
     pub config: &'a Config,
-    pub consumer: &'a ConsumerName,
+    pub caller: &'a Caller,
 }
 
 impl Gate<'_> {
@@ -56,11 +58,12 @@ impl Gate<'_> {
         mode: AdmissionMode,
     ) -> Result<Pass, Refusal> {
         let pool = self.pool(recipe);
-        let call = AdmissionCall::Touch { consumer: self.consumer.clone(), key: key.clone(), pool, mode };
+        let call =
+            AdmissionCall::Touch { consumer: self.caller.consumer.clone(), key: key.clone(), pool, mode };
         match self.ask(call).await? {
             AdmissionAnswer::Admitted { slot, pool, .. } => {
                 let claims = Claims {
-                    consumer: self.consumer.clone(),
+                    consumer: self.caller.consumer.clone(),
                     key: key.clone(),
                     pool: pool.clone(),
                     expires_at: now_ms() + TICKET_TTL_MS,
@@ -78,7 +81,8 @@ impl Gate<'_> {
         recipe: &Recipe,
     ) -> Result<(bool, AdmissionFacts), Refusal> {
         let pool = self.pool(recipe);
-        self.place(AdmissionCall::Enqueue { consumer: self.consumer.clone(), key: key.clone(), pool }).await
+        self.place(AdmissionCall::Enqueue { consumer: self.caller.consumer.clone(), key: key.clone(), pool })
+            .await
     }
 
     pub async fn attempt(
@@ -87,11 +91,12 @@ impl Gate<'_> {
         recipe: &Recipe,
     ) -> Result<(bool, AdmissionFacts), Refusal> {
         let pool = self.pool(recipe);
-        self.place(AdmissionCall::Attempt { consumer: self.consumer.clone(), key: key.clone(), pool }).await
+        self.place(AdmissionCall::Attempt { consumer: self.caller.consumer.clone(), key: key.clone(), pool })
+            .await
     }
 
     pub async fn withdraw(&self, key: &SandboxKey) -> Result<(), Refusal> {
-        self.call(AdmissionCall::Withdraw { consumer: self.consumer.clone(), key: key.clone() })
+        self.call(AdmissionCall::Withdraw { consumer: self.caller.consumer.clone(), key: key.clone() })
             .await
             .map(|_| ())
     }
@@ -102,12 +107,12 @@ impl Gate<'_> {
 
     /// The consumer's own sandboxes.
     pub async fn registry(&self, label: Option<(String, String)>) -> Result<Answer, Refusal> {
-        self.call(AdmissionCall::Registry { consumer: self.consumer.clone(), label }).await.map(Answer)
+        self.call(AdmissionCall::Registry { consumer: self.caller.consumer.clone(), label }).await.map(Answer)
     }
 
     /// From the consumer and the recipe alone; no field of a payload names a pool.
-    fn pool(&self, _recipe: &Recipe) -> String {
-        "lean".to_owned()
+    fn pool(&self, recipe: &Recipe) -> String {
+        Pools::pool_for(self.caller.pool, recipe).as_str().to_owned()
     }
 
     async fn place(&self, call: AdmissionCall) -> Result<(bool, AdmissionFacts), Refusal> {

@@ -2,6 +2,7 @@
 //!
 //! A consumer must be listed in `CONSUMERS` with the face it comes by.
 
+use ringfence_core::admission::Pool;
 use ringfence_core::key;
 use ringfence_wire::ids::ConsumerName;
 use ringfence_wire::refusal::{Refusal, RefusalKind};
@@ -16,6 +17,8 @@ pub struct Caller {
     pub consumer: ConsumerName,
     /// The egress profiles it may select; absent: all.
     pub profiles: Option<Vec<String>>,
+    /// The pool its configuration names.
+    pub pool: Option<Pool>,
 }
 
 /// The caller of a service binding whose reviewed configuration says `props = { consumer = "…" }`.
@@ -67,7 +70,7 @@ fn bearer(authorization: &str) -> Option<&str> {
 fn listed(config: &Config, consumer: ConsumerName, face: Face) -> Result<Caller, Refusal> {
     match config.consumers.get(&consumer) {
         Some(entry) if entry.faces.contains(&face) => {
-            Ok(Caller { consumer, profiles: entry.profiles.clone() })
+            Ok(Caller { consumer, profiles: entry.profiles.clone(), pool: entry.pool })
         }
         Some(_) => Err(unknown(format!(
             "the consumer {consumer} may not use this face; add \"{face}\" to its faces in CONSUMERS"

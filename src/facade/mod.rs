@@ -99,7 +99,7 @@ struct Facade<'a> {
 
 impl Facade<'_> {
     async fn run(&self, call: Call) -> Result<Answer, Refusal> {
-        let gate = Gate { env: self.env, config: &self.config, consumer: &self.caller.consumer };
+        let gate = Gate { env: self.env, config: &self.config, caller: &self.caller };
         match call {
             Call::Ensure { key, recipe, mode, options } => {
                 self.may_select(&recipe)?;

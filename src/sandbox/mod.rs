@@ -89,6 +89,8 @@ impl Sandbox {
     pub async fn invoke(&self, request: String) -> Result<String, JsValue> {
         let request: SandboxRequest =
             serde_json::from_str(&request).map_err(|e| js_sys::Error::new(&e.to_string()))?;
+        #[cfg(feature = "panic-hook")]
+        crate::panic_hook::trip(crate::panic_hook::Place::Sandbox, request.key.as_str());
         match self.object.as_ref() {
             Ok(object) => Ok(Rc::clone(object).answer(request).await),
             Err(error) => Ok(told::<()>(Err(error.clone().into()))),
