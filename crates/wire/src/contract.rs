@@ -73,6 +73,7 @@ pub enum AdmissionMode {
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionWish {
     #[serde(default)]
+    #[cfg_attr(feature = "ts", ts(as = "Option<AdmissionMode>", optional))]
     pub mode: AdmissionMode,
 }
 
