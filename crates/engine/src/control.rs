@@ -6,8 +6,9 @@
 use crate::calls::millis;
 use crate::container::{Container, Life};
 use crate::docker_api::answer::{self, Answer};
-use crate::docker_api::containers::redacted;
+use crate::docker_api::containers::{read_json, redacted};
 use crate::engine::{Engine, status_code};
+use crate::faults::Rule;
 use crate::names;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -55,6 +56,20 @@ async fn route(engine: &Arc<Engine>, request: Request<Incoming>) -> Answer {
             }
             None => answer::error(StatusCode::BAD_REQUEST, "container=NAME is missing"),
         },
+        (&Method::POST | &Method::DELETE, "/v1/faults") if !engine.config.faults => {
+            answer::error(StatusCode::FORBIDDEN, "faults are served only by `ringfence engine --faults`")
+        }
+        (&Method::POST, "/v1/faults") => match read_json::<Rule>(request).await {
+            Ok(rule) => match engine.faults.add(rule) {
+                Ok(()) => answer::empty(StatusCode::NO_CONTENT),
+                Err(error) => answer::error(StatusCode::BAD_REQUEST, &error.to_string()),
+            },
+            Err(refused) => refused,
+        },
+        (&Method::DELETE, "/v1/faults") => {
+            engine.faults.clear();
+            answer::empty(StatusCode::NO_CONTENT)
+        }
         (method, path) => {
             answer::error(StatusCode::NOT_FOUND, &format!("{method} {path} is not served here"))
         }

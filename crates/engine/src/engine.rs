@@ -12,6 +12,7 @@ use crate::container::record::{Archive, Plan};
 use crate::container::spawner::Spawner;
 use crate::container::{Container, Life};
 use crate::docker_api::exec::Execs;
+use crate::faults::Faults;
 use crate::namespace::exec::DEFAULT_PATH;
 use crate::namespace::protocol::{BootSpec, ProcessEnd, RedirectTool};
 use crate::network::denials::Denials;
@@ -34,6 +35,7 @@ pub struct Engine {
     pub calls: CallLog,
     pub denials: Arc<Denials>,
     pub execs: Execs,
+    pub faults: Faults,
     pub cgroups: Cgroups,
     pub ids: IdPool,
     pub redirect: Option<RedirectTool>,
@@ -81,6 +83,7 @@ impl Engine {
             calls: CallLog::default(),
             denials: Arc::default(),
             execs: Execs::default(),
+            faults: Faults::default(),
             cgroups,
             ids: IdPool::new(),
             redirect: crate::doctor::redirect_tool(),

@@ -1,16 +1,261 @@
 //! Tunnels into a container. Bytes are passed on as they are; with `--faults` the HTTP requests in them are read, so
-//! that each is recorded and can be made to fail.
+//! that each is recorded and can be made to fail. What is not HTTP is passed on even then.
 
+use crate::calls::Plane;
 use crate::engine::Engine;
-use tokio::io::{AsyncRead, AsyncWrite};
+use crate::faults::{Action, Cut, pause};
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::client::conn::http1::SendRequest;
+use hyper::header::{CONNECTION, UPGRADE};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+/// A doubled request is kept in memory for its second delivery.
+const MAX_DOUBLED_BYTES: usize = 4 << 20;
+/// The longest method this reads as HTTP, and the space after it.
+const METHOD_BYTES: usize = 8;
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+type AnyBody = BoxBody<Bytes, AnyError>;
 
 /// Passes bytes both ways until both sides have ended.
-pub async fn tunnel(
-    _engine: &Engine,
-    _container: &str,
-    mut outside: impl AsyncRead + AsyncWrite + Unpin,
-    mut inside: TcpStream,
-) {
-    let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+pub async fn tunnel<T>(engine: &Arc<Engine>, container: &str, mut outside: T, mut inside: TcpStream)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    if !engine.config.faults {
+        let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+        return;
+    }
+    // A server that speaks first would wait for us to read: then this is no HTTP, and so is what comes after.
+    let mut start = [0; METHOD_BYTES];
+    let count = tokio::select! {
+        count = outside.read(&mut start) => count.unwrap_or_default(),
+        _ = inside.readable() => 0,
+    };
+    let start = start.get(..count).unwrap_or_default().to_vec();
+    let http = is_http(&start);
+    let mut outside = Rewound { start: Bytes::from(start), rest: outside };
+    if http {
+        requests(engine.clone(), container.to_owned(), outside, inside).await;
+    } else {
+        let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+    }
+}
+
+fn is_http(start: &[u8]) -> bool {
+    const METHODS: [&str; 7] = ["GET ", "POST ", "PUT ", "DELETE ", "HEAD ", "PATCH ", "OPTIONS "];
+    METHODS.iter().any(|method| start.starts_with(method.as_bytes()))
+}
+
+async fn requests<T>(engine: Arc<Engine>, container: String, outside: T, inside: TcpStream)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Ok((sender, connection)) = hyper::client::conn::http1::handshake(TokioIo::new(inside)).await else {
+        return;
+    };
+    let connection = tokio::spawn(async move {
+        let _ = connection.with_upgrades().await;
+    });
+    let passage = Arc::new(Passage { engine, container, sender: Mutex::new(sender) });
+    let service = service_fn(move |request| {
+        let passage = passage.clone();
+        async move { passage.request(request).await }
+    });
+    let _ = hyper::server::conn::http1::Builder::new()
+        .half_close(true)
+        .serve_connection(TokioIo::new(outside), service)
+        .with_upgrades()
+        .await;
+    connection.abort();
+}
+
+/// Why a request gets no answer: its connection is cut.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("by a fault")]
+    Fault,
+    #[error("the request could not be read")]
+    Request,
+    #[error("the container's side is gone")]
+    Inside,
+}
+
+/// One tunnel, read as HTTP.
+struct Passage {
+    engine: Arc<Engine>,
+    container: String,
+    sender: Mutex<SendRequest<AnyBody>>,
+}
+
+impl Passage {
+    async fn request(&self, request: Request<Incoming>) -> Result<Response<AnyBody>, Lost> {
+        let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+        let n = self.engine.calls.arrived(Plane::Ingress, Some(&self.container), &method, &path);
+        let fault = self.engine.faults.take(Plane::Ingress, Some(&self.container), &method, &path);
+        let answer = self.with_fault(request, fault).await?;
+        self.engine.calls.answered(n, answer.status().as_u16());
+        Ok(answer)
+    }
+
+    async fn with_fault(
+        &self,
+        request: Request<Incoming>,
+        fault: Option<Action>,
+    ) -> Result<Response<AnyBody>, Lost> {
+        match fault {
+            None => self.forward(any(request)).await,
+            Some(Action::DropBefore) => Err(Lost::Fault),
+            Some(Action::DropAfter) => {
+                // To its end: the effect is had, and only the word of it is lost.
+                let answer = self.forward(any(request)).await?;
+                let _ = answer.into_body().collect().await;
+                Err(Lost::Fault)
+            }
+            Some(Action::Delay { ms }) => {
+                pause(ms).await;
+                self.forward(any(request)).await
+            }
+            Some(Action::DelayAnswer { ms }) => {
+                let answer = self.forward(any(request)).await;
+                pause(ms).await;
+                answer
+            }
+            Some(Action::Answer { status, body }) => {
+                let mut answer = Response::new(full(body));
+                *answer.status_mut() = StatusCode::from_u16(status).map_err(|_| Lost::Fault)?;
+                Ok(answer)
+            }
+            Some(Action::Double) => {
+                let (parts, body) = request.into_parts();
+                let body = Limited::new(body, MAX_DOUBLED_BYTES)
+                    .collect()
+                    .await
+                    .map_err(|_| Lost::Request)?
+                    .to_bytes();
+                let first = self.forward(Request::from_parts(parts.clone(), full(body.clone()))).await?;
+                first.into_body().collect().await.map_err(|_| Lost::Inside)?;
+                self.forward(Request::from_parts(parts, full(body))).await
+            }
+            Some(Action::Cut { bytes }) => {
+                let answer = self.forward(any(request)).await?;
+                Ok(answer.map(|body| Shortened { body, left: bytes }.boxed()))
+            }
+        }
+    }
+
+    async fn forward(&self, mut request: Request<AnyBody>) -> Result<Response<AnyBody>, Lost> {
+        let wanted = request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
+        let answer = {
+            let mut sender = self.sender.lock().await;
+            sender.ready().await.map_err(|_| Lost::Inside)?;
+            sender.send_request(request)
+        };
+        let mut answer = answer.await.map_err(|_| Lost::Inside)?;
+        if let Some(outside) = wanted.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS) {
+            let inside = hyper::upgrade::on(&mut answer);
+            tokio::spawn(async move {
+                if let (Ok(outside), Ok(inside)) = tokio::join!(outside, inside) {
+                    let (mut outside, mut inside) = (TokioIo::new(outside), TokioIo::new(inside));
+                    let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
+                }
+            });
+        } else {
+            answer.headers_mut().remove(CONNECTION);
+        }
+        Ok(answer.map(|body| body.map_err(boxed).boxed()))
+    }
+}
+
+fn any(request: Request<Incoming>) -> Request<AnyBody> {
+    request.map(|body| body.map_err(boxed).boxed())
+}
+
+fn full(bytes: impl Into<Bytes>) -> AnyBody {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
+}
+
+fn boxed(error: hyper::Error) -> AnyError {
+    Box::new(error)
+}
+
+/// A body that fails after so many bytes.
+struct Shortened {
+    body: AnyBody,
+    left: u64,
+}
+
+impl Body for Shortened {
+    type Data = Bytes;
+    type Error = AnyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, AnyError>>> {
+        if self.left == 0 {
+            return Poll::Ready(Some(Err(Box::new(Cut))));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|frame| match frame.into_data() {
+                Ok(mut data) => {
+                    let keep = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
+                    self.left -= keep as u64;
+                    Frame::data(data.split_to(keep))
+                }
+                Err(other) => other,
+            })
+        }))
+    }
+}
+
+/// A stream whose first bytes were read already.
+struct Rewound<T> {
+    start: Bytes,
+    rest: T,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Rewound<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if self.start.is_empty() {
+            return Pin::new(&mut self.rest).poll_read(context, buffer);
+        }
+        let count = self.start.len().min(buffer.remaining());
+        buffer.put_slice(&self.start.split_to(count));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Rewound<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.rest).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.rest).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.rest).poll_shutdown(context)
+    }
 }

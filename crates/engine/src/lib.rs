@@ -13,6 +13,7 @@ mod docker_api;
 mod docker_cli;
 mod doctor;
 mod engine;
+mod faults;
 mod ingress;
 mod names;
 mod namespace;

@@ -10,6 +10,7 @@ mod types;
 
 use crate::calls::Plane;
 use crate::engine::Engine;
+use crate::faults::{Action, Cut, pause};
 use crate::names;
 use answer::Answer;
 use hyper::body::Incoming;
@@ -36,7 +37,7 @@ pub async fn serve(listener: UnixListener, engine: Arc<Engine>) {
         tokio::spawn(async move {
             let service = service_fn(move |request| {
                 let engine = engine.clone();
-                async move { Ok::<_, std::convert::Infallible>(handle(&engine, request).await) }
+                async move { handle(&engine, request).await }
             });
             let _ = hyper::server::conn::http1::Builder::new()
                 .half_close(true)
@@ -76,6 +77,20 @@ impl Call {
         self.query(name).is_some_and(|value| matches!(value, "1" | "true" | "True"))
     }
 
+    /// The path without a version, and with the name a container is kept under: the same for every session.
+    fn canonical_path(&self) -> String {
+        let about = self.container().filter(|_| self.query("name").is_none());
+        let mut path = String::new();
+        for (index, segment) in self.segments.iter().enumerate() {
+            path.push('/');
+            match &about {
+                Some(name) if index == 1 => path.push_str(name),
+                _ => path.push_str(segment),
+            }
+        }
+        path
+    }
+
     /// The container the call is about, under its canonical name.
     fn container(&self) -> Option<String> {
         match self.segments.first().map(String::as_str) {
@@ -89,15 +104,43 @@ impl Call {
     }
 }
 
-async fn handle(engine: &Arc<Engine>, request: Request<Incoming>) -> Answer {
+async fn handle(engine: &Arc<Engine>, request: Request<Incoming>) -> Result<Answer, Cut> {
     let call = Call::of(&request);
     let container = call.container();
     let method = request.method().clone();
-    let path = request.uri().path().to_owned();
+    let path = call.canonical_path();
     let n = engine.calls.arrived(Plane::Docker, container.as_deref(), method.as_str(), &path);
-    let answer = route(engine, &call, request).await;
+    let fault = engine.faults.take(Plane::Docker, container.as_deref(), method.as_str(), &path);
+    let answer = with_fault(fault, || route(engine, &call, request)).await?;
     engine.calls.answered(n, answer.status().as_u16());
-    answer
+    Ok(answer)
+}
+
+/// Does what a fault says around a call. Only the ingress plane can deliver twice or cut an answer in two.
+pub async fn with_fault<F: Future<Output = Answer>>(
+    fault: Option<Action>,
+    call: impl FnOnce() -> F,
+) -> Result<Answer, Cut> {
+    match fault {
+        None | Some(Action::Double | Action::Cut { .. }) => Ok(call().await),
+        Some(Action::DropBefore) => Err(Cut),
+        Some(Action::DropAfter) => {
+            call().await;
+            Err(Cut)
+        }
+        Some(Action::Delay { ms }) => {
+            pause(ms).await;
+            Ok(call().await)
+        }
+        Some(Action::DelayAnswer { ms }) => {
+            let answer = call().await;
+            pause(ms).await;
+            Ok(answer)
+        }
+        Some(Action::Answer { status, body }) => {
+            Ok(answer::bytes(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body))
+        }
+    }
 }
 
 async fn route(engine: &Arc<Engine>, call: &Call, request: Request<Incoming>) -> Answer {

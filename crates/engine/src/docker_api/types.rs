@@ -32,18 +32,12 @@ pub struct CreateExec {
     #[serde(default)]
     pub attach_stdin: bool,
     #[serde(default)]
-    pub attach_stdout: bool,
-    #[serde(default)]
-    pub attach_stderr: bool,
-    #[serde(default)]
     pub tty: bool,
     #[serde(default)]
     pub cmd: Vec<String>,
     pub env: Option<Vec<String>>,
     pub working_dir: Option<String>,
     pub user: Option<String>,
-    /// `[height, width]`.
-    pub console_size: Option<[u16; 2]>,
 }
 
 #[derive(Default, Deserialize)]
@@ -53,6 +47,7 @@ pub struct StartExec {
     pub detach: bool,
     #[serde(default)]
     pub tty: bool,
+    /// `[height, width]`.
     pub console_size: Option<[u16; 2]>,
 }
 

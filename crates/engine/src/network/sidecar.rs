@@ -7,7 +7,9 @@
 use crate::calls::Plane;
 use crate::container::handle::KeeperError;
 use crate::docker_api::answer::{self, Answer};
+use crate::docker_api::with_fault;
 use crate::engine::Engine;
+use crate::faults::Cut;
 use crate::names;
 use crate::namespace::protocol::CONTAINER_ADDRESS;
 use bytes::Bytes;
@@ -122,11 +124,10 @@ async fn serve(listener: TcpListener, sidecar: std::sync::Weak<Sidecar>, engine:
             let service = service_fn(move |request| {
                 let (sidecar, engine) = (sidecar.clone(), engine.clone());
                 async move {
-                    let answer = match sidecar.upgrade() {
+                    match sidecar.upgrade() {
                         Some(sidecar) => handle(&sidecar, &engine, request).await,
-                        None => answer::error(StatusCode::NOT_FOUND, "this sidecar is gone"),
-                    };
-                    Ok::<_, std::convert::Infallible>(answer)
+                        None => Ok(answer::error(StatusCode::NOT_FOUND, "this sidecar is gone")),
+                    }
                 }
             });
             let _ = hyper::server::conn::http1::Builder::new()
@@ -137,25 +138,31 @@ async fn serve(listener: TcpListener, sidecar: std::sync::Weak<Sidecar>, engine:
     }
 }
 
-async fn handle(sidecar: &Arc<Sidecar>, engine: &Arc<Engine>, request: Request<Incoming>) -> Answer {
-    if request.method() == Method::CONNECT {
-        return connect(sidecar, engine, request).await;
-    }
-    let n = engine.calls.arrived(
-        Plane::Sidecar,
-        names::served_by(&sidecar.name),
-        request.method().as_str(),
-        request.uri().path(),
-    );
-    let answer = match (request.method(), request.uri().path()) {
+async fn handle(
+    sidecar: &Arc<Sidecar>,
+    engine: &Arc<Engine>,
+    request: Request<Incoming>,
+) -> Result<Answer, Cut> {
+    let container = names::served_by(&sidecar.name);
+    let method = request.method().clone();
+    // A tunnel's target is no path; its requests are recorded one by one, where they are read at all.
+    let path = if method == Method::CONNECT { "/".to_owned() } else { request.uri().path().to_owned() };
+    let n = engine.calls.arrived(Plane::Sidecar, container, method.as_str(), &path);
+    let fault = engine.faults.take(Plane::Sidecar, container, method.as_str(), &path);
+    let answer = with_fault(fault, || route(sidecar, engine, request)).await?;
+    engine.calls.answered(n, answer.status().as_u16());
+    Ok(answer)
+}
+
+async fn route(sidecar: &Arc<Sidecar>, engine: &Arc<Engine>, request: Request<Incoming>) -> Answer {
+    match (request.method(), request.uri().path()) {
+        (&Method::CONNECT, _) => connect(sidecar, engine, request).await,
         (&Method::PUT, "/egress") => put_egress(sidecar, request.into_body()).await,
         (&Method::GET, "/ca") => {
             answer::text(StatusCode::OK, "application/x-pem-file", engine.authority_pem(&sidecar.name))
         }
         _ => answer::error(StatusCode::NOT_FOUND, "the sidecar serves CONNECT, PUT /egress and GET /ca"),
-    };
-    engine.calls.answered(n, answer.status().as_u16());
-    answer
+    }
 }
 
 async fn put_egress(sidecar: &Sidecar, body: Incoming) -> Answer {
