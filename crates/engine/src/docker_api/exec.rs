@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(parse_user(Some(""), true), Ok((0, 0)));
         assert_eq!(parse_user(Some("1000:100"), true), Ok((1000, 100)));
         assert_eq!(parse_user(Some("1000"), true), Ok((1000, 1000)));
-        assert_eq!(parse_user(Some("job"), true), Ok((1000, 1000)));
+        assert_eq!(parse_user(Some("sandbox"), true), Ok((1000, 1000)));
         assert!(parse_user(Some("alice"), true).unwrap_err().contains("alice"));
         assert!(parse_user(Some("1000"), false).unwrap_err().contains("one user"));
         assert_eq!(parse_user(Some("root"), false), Ok((0, 0)));

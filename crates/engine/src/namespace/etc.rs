@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// The user that jobs run as where ids are mapped as a range.
 pub const JOB_ID: u32 = 1000;
-pub const JOB_NAME: &str = "job";
-pub const JOB_HOME: &str = "/home/job";
+pub const JOB_NAME: &str = "sandbox";
+/// Everyone's: it is the one home directory there is.
+const HOME: &str = "/home";
 
 /// The bundle that most programs verify TLS against, at the places distributions keep it.
 pub const TRUST_BUNDLES: [&str; 4] = [
@@ -80,9 +81,9 @@ pub fn populate(host: &Path, target: &Path, hostname: &str, id_map: IdMap) -> io
 
 fn generated(hostname: &str, id_map: IdMap) -> Vec<(&'static str, String)> {
     let (mut users, mut groups) =
-        ("root:x:0:0:root:/home/root:/bin/sh\n".to_owned(), "root:x:0:\ntty:x:5:\n".to_owned());
+        (format!("root:x:0:0:root:{HOME}:/bin/sh\n"), "root:x:0:\ntty:x:5:\n".to_owned());
     if let IdMap::Range { .. } = id_map {
-        users += &format!("{JOB_NAME}:x:{JOB_ID}:{JOB_ID}:job:{JOB_HOME}:/bin/sh\n");
+        users += &format!("{JOB_NAME}:x:{JOB_ID}:{JOB_ID}:{JOB_NAME}:{HOME}:/bin/sh\n");
         groups += &format!("{JOB_NAME}:x:{JOB_ID}:\n");
     }
     users += "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
@@ -195,7 +196,7 @@ mod tests {
         assert!(!inside.join("ssl/private").exists());
         assert_eq!(std::fs::read_to_string(inside.join("protocols")).unwrap(), "host protocols");
         let passwd = std::fs::read_to_string(inside.join("passwd")).unwrap();
-        assert!(passwd.contains("job:x:1000:1000") && !passwd.contains("host passwd"));
+        assert!(passwd.contains("sandbox:x:1000:1000") && !passwd.contains("host passwd"));
     }
 
     #[test]
@@ -203,6 +204,6 @@ mod tests {
         let scratch = Scratch::new("single");
         let inside = scratch.0.join("inside");
         populate(&scratch.0.join("host"), &inside, "box", IdMap::Single { uid: 5, gid: 5 }).unwrap();
-        assert!(!std::fs::read_to_string(inside.join("passwd")).unwrap().contains("job:"));
+        assert!(!std::fs::read_to_string(inside.join("passwd")).unwrap().contains("sandbox:"));
     }
 }

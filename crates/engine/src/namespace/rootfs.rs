@@ -330,18 +330,16 @@ fn writable(spec: &BootSpec) -> Result<(), StepError> {
         make_directory(path)?;
         mount_writable(path, bytes, mode, 0).step(format!("mount /{path}"))?;
     }
-    for path in ["var/lib", "var/log", "var/cache", "var/tmp", "run/lock", "home/root"] {
+    for path in ["var/lib", "var/log", "var/cache", "var/tmp", "run/lock"] {
         make_directory(path)?;
     }
-    for (path, mode) in [("var/tmp", SHARED), ("run/lock", SHARED), ("home/root", 0o700)] {
+    for (path, mode) in [("var/tmp", SHARED), ("run/lock", SHARED)] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).step(format!("open /{path}"))?;
     }
     symlink("/run", "var/run").step("link /var/run")?;
     if let IdMap::Range { .. } = spec.id_map {
         debug_assert!(etc::JOB_ID < ID_RANGE);
-        let home = etc::JOB_HOME.trim_start_matches('/');
-        make_directory(home)?;
-        for path in ["workspace", home] {
+        for path in ["workspace", "home"] {
             let (uid, gid) = (Uid::from_raw(etc::JOB_ID), Gid::from_raw(etc::JOB_ID));
             rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())
                 .step(format!("give /{path}"))?;
