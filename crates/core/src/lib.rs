@@ -10,6 +10,7 @@ pub mod detached;
 pub mod fingerprint;
 pub mod job;
 pub mod key;
+pub mod lifetime;
 pub mod recipe;
 pub mod seal;
 pub mod settle;
