@@ -7,7 +7,8 @@
 
 use std::rc::Rc;
 
-use ringfence_core::recipe::{DEFAULT_LIFETIME_MS, MAX_LIFETIME_MS};
+use ringfence_core::lifetime::{Life, prolonged};
+use ringfence_core::recipe::DEFAULT_LIFETIME_MS;
 use ringfence_wire::contract::{EnsureOptions, Ensured, GoneReason, Recipe};
 use ringfence_wire::internal::Pass;
 use ringfence_wire::refusal::{Refusal, RefusalKind};
@@ -63,18 +64,16 @@ impl Object {
         if let Some(labels) = &options.labels {
             self.store.set_labels(labels)?;
         }
-        let created_at = head.created_at.unwrap_or(now);
-        let wanted = match (head.expires_at, options.lifetime_ms) {
-            (Some(at), _) if at <= now => return Err(self.expired(now)?),
-            (Some(at), None) => at,
-            (Some(at), Some(lifetime)) => at.max(now + lifetime).min(created_at + MAX_LIFETIME_MS),
-            (None, lifetime) => now + lifetime.unwrap_or(DEFAULT_LIFETIME_MS),
+        let life = head.created_at.zip(head.expires_at);
+        let life = life.map(|(created_at, expires_at)| Life { created_at, expires_at });
+        let Ok(life) = prolonged(life, options.lifetime_ms, now) else {
+            return Err(self.expired(now)?);
         };
-        if head.expires_at != Some(wanted) {
-            self.store.set_lifetime(created_at, wanted)?;
-            self.plan(Task::Expire, wanted)?;
+        if head.expires_at != Some(life.expires_at) {
+            self.store.set_lifetime(life.created_at, life.expires_at)?;
+            self.plan(Task::Expire, life.expires_at)?;
         }
-        Ok(wanted)
+        Ok(life.expires_at)
     }
 
     /// A life begins with the first boot and ends with abort, checkpoint or expiry; a rebuild does not prolong it.
