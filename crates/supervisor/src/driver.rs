@@ -1,15 +1,15 @@
 //! A job's tasks: one listens to its leader, one reads each stream, one carries it to its end.
 //!
-//! Order at an end: the command has ended, or somebody wants it to → output is awaited at most 2 s after an own
-//! end → what is left is swept → the kernel's proof or a finished look → the pipes are drained and cut → standard
-//! input is closed → the end record. Nothing here polls: every step waits for news.
+//! Order at an end: the command has ended, or somebody wants it to → standard input is closed → output is awaited at
+//! most 2 s after an own end → what is left is swept → the kernel's proof or a finished look → the pipes are drained
+//! and cut → the end record. Nothing here polls: every step waits for news.
 
 use crate::job::{JobRef, Leader};
 use crate::launch::Ends;
 use crate::leader::{MAX_NEWS_BYTES, News};
 use crate::supervisor::Shared;
 use crate::sweep::{self, Targets};
-use crate::{clock, limits, sys};
+use crate::{clock, limits, stdin, sys};
 use ringfence_core::job::{CommandEnd, EndWanted, Event};
 use ringfence_core::sweep::DEFAULT_GRACE_MS;
 use ringfence_wire::evidence::{Evidence, KillMethod};
@@ -25,6 +25,9 @@ pub fn attend(supervisor: &Shared, job: &JobRef, ends: Ends) {
     spawn_local(listen(supervisor.clone(), job.clone(), ends.socket));
     spawn_local(read(supervisor.clone(), job.clone(), OutputStream::Stdout, ends.stdout));
     spawn_local(read(supervisor.clone(), job.clone(), OutputStream::Stderr, ends.stderr));
+    if let Some(pipe) = ends.stdin {
+        spawn_local(stdin::write(job.clone(), pipe));
+    }
     spawn_local(drive(supervisor.clone(), job.clone()));
 }
 
@@ -142,6 +145,7 @@ async fn drive(supervisor: Shared, job: JobRef) {
             () = sleep_until(at.into()) => job.apply(Event::Want(EndWanted::TimedOut)),
         },
     }
+    job.change(|job| job.stdin.close());
     if job.read(|job| job.machine.wanted().is_none()) {
         // It ended by itself: whoever still writes has a moment to finish.
         let complete = job.until(|job| job.output.is_complete() || job.machine.wanted().is_some());
@@ -151,7 +155,6 @@ async fn drive(supervisor: Shared, job: JobRef) {
     let _ = timeout(limits::DRAIN_WAIT, job.until(|job| job.output.is_complete())).await;
     job.cut.notify_waiters();
     job.until(|job| job.output.is_complete()).await;
-    job.change(|job| job.stdin.close());
     job.until(|job| job.sweeps == 0 && job.machine.state().is_terminal()).await;
     let scope = supervisor.ground.scope;
     job.change(|job| {

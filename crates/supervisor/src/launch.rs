@@ -42,6 +42,7 @@ pub struct Ends {
     pub socket: OwnedFd,
     pub stdout: pipe::Receiver,
     pub stderr: pipe::Receiver,
+    pub stdin: Option<pipe::Sender>,
 }
 
 pub fn launch(supervisor: &Shared, start: &StartJob, fingerprint: [u8; 32]) -> Result<JobRef, LaunchFailed> {
@@ -63,16 +64,17 @@ pub fn launch(supervisor: &Shared, start: &StartJob, fingerprint: [u8; 32]) -> R
     let (stdout, leader_stdout) = pipe()?;
     let (stderr, leader_stderr) = pipe()?;
     let (leader_stdin, stdin) = match start.spec.stdin {
-        StdinMode::None => (None, Stdin::none()),
+        StdinMode::None => (None, None),
         StdinMode::Pipe => {
             let (read, write) = pipe()?;
-            (Some(read), Stdin::pipe(pipe::Sender::from_owned_fd(write).map_err(refused("a pipe"))?))
+            (Some(read), Some(pipe::Sender::from_owned_fd(write).map_err(refused("a pipe"))?))
         }
     };
     let ends = Ends {
         socket,
         stdout: pipe::Receiver::from_owned_fd(stdout).map_err(refused("a pipe"))?,
         stderr: pipe::Receiver::from_owned_fd(stderr).map_err(refused("a pipe"))?,
+        stdin,
     };
     let (argv, script) = command_line(supervisor, &start.spec)?;
     let orders = Orders {
@@ -124,7 +126,7 @@ pub fn launch(supervisor: &Shared, start: &StartJob, fingerprint: [u8; 32]) -> R
         started_ticks: scan::start_time(pid).unwrap_or_default(),
         command_ended: None,
         output: Output::new(limits::RING_BYTES, log),
-        stdin,
+        stdin: Stdin::new(start.spec.stdin == StdinMode::Pipe),
         known: Default::default(),
         signalled: Default::default(),
         sweeps: 0,

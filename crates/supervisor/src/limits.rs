@@ -24,6 +24,8 @@ pub const MAX_LOG_NAME_BYTES: usize = 128;
 
 /// A control request's body: a command of full size, its environment, and JSON's escapes.
 pub const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
+/// How much of a refused body is read so that its sender hears why.
+pub const MAX_DISCARDED_BYTES: usize = 64 * 1024 * 1024;
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Open connections; beyond this the oldest that never showed the boot key is closed.
@@ -52,3 +54,14 @@ pub const JOB_OOM_SCORE: i32 = 500;
 pub const SUPERVISOR_OOM_SCORE: i32 = -900;
 /// Descriptors the supervisor allows itself where the hard limit lets it.
 pub const DESCRIPTORS: u64 = 16_384;
+
+/// Writes to one job's standard input that wait for the pipe, and their bytes together.
+pub const MAX_STDIN_WRITES: usize = 64;
+pub const MAX_STDIN_BYTES: usize = 1024 * 1024;
+/// Operation keys remembered per job: each is answered the same for ever.
+pub const MAX_STDIN_OPERATIONS: usize = 4_096;
+pub const MAX_OPERATION_KEY_BYTES: usize = 128;
+
+/// Files read or written at a time.
+pub const MAX_FILE_WORKERS: usize = 4;
+pub const FILE_TIMEOUT: Duration = Duration::from_secs(60);

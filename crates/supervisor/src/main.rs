@@ -2,12 +2,13 @@
 //!
 //! Order at the start: signals blocked → start environment read, copied out and erased, not dumpable → ground
 //! prepared → port opened → jobs accepted. One thread, no other. Under another name the same executable is a job's
-//! leader.
+//! leader, or moves a file with a job's credentials.
 
 mod clock;
 mod deadline;
 mod driver;
 mod environment;
+mod files;
 mod ground;
 mod http;
 mod job;
@@ -16,6 +17,7 @@ mod leader;
 mod limits;
 mod orders;
 mod output;
+mod privileges;
 mod reap;
 mod scan;
 mod signalling;
@@ -48,8 +50,10 @@ use tokio::sync::Notify;
 use tokio::task::{LocalSet, spawn_local};
 
 fn main() -> ExitCode {
-    if std::env::args_os().next().is_some_and(|name| name == leader::NAME) {
-        return ExitCode::from(u8::try_from(leader::main()).unwrap_or(1));
+    match std::env::args_os().next() {
+        Some(name) if name == leader::NAME => return leader::main(),
+        Some(name) if name == files::NAME => return files::main(),
+        _ => {}
     }
     match start() {
         Ok(()) => ExitCode::SUCCESS,
@@ -121,12 +125,10 @@ fn assemble(
         orders: RefCell::default(),
         jobs: RefCell::default(),
         roots: RefCell::new(HashMap::from([(me, Root::Own)])),
-        workers_ended: RefCell::default(),
         termed: RefCell::default(),
         sweeps: Cell::new(0),
         strays_possible: Cell::new(false),
         leader_news: Notify::new(),
-        worker_news: Notify::new(),
         deadline_at_ms: Cell::new(environment.deadline_at_ms),
         deadline_moved: Notify::new(),
         ignored_signals: Cell::new(0),

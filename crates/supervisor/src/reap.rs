@@ -18,11 +18,7 @@ pub fn children(supervisor: &Shared) {
     while let Ok(Some((pid, status))) = rustix::process::wait(EVERY_CHILD | WaitOptions::NOHANG) {
         let pid = pid.as_raw_pid();
         match supervisor.roots.borrow_mut().remove(&pid) {
-            Some(Root::Leader(_)) => {}
-            Some(Root::Own) => {
-                supervisor.workers_ended.borrow_mut().insert(pid, status);
-                supervisor.worker_news.notify_waiters();
-            }
+            Some(Root::Leader(_) | Root::Own) => {}
             // Only a lost leader's command comes to be the supervisor's own child.
             None => {
                 let lost = |job: &JobRef| {

@@ -2,8 +2,10 @@
 
 use crate::http::answer::{Refused, refuse};
 use crate::limits;
+use base64::Engine;
+use bytes::Bytes;
 use ringfence_wire::ids::ProcessId;
-use ringfence_wire::supervisor::{ErrorCode, JobSpec, StartJob};
+use ringfence_wire::supervisor::{ErrorCode, FrameEncoding, JobSpec, StartJob};
 use sha2::{Digest, Sha256};
 
 pub fn check(start: &StartJob) -> Result<(), Refused> {
@@ -86,6 +88,24 @@ fn text(field: &str, value: &str, limit: usize) -> Result<(), Refused> {
 
 fn bad<T>(field: &str, what: String) -> Result<T, Refused> {
     refuse(ErrorCode::BadRequest, format!("{field} {what}"))
+}
+
+/// What a write to standard input carries.
+pub fn input_bytes(encoding: FrameEncoding, data: String) -> Result<Bytes, Refused> {
+    let bytes = match encoding {
+        FrameEncoding::Utf8 => data.into_bytes(),
+        FrameEncoding::Base64 => match base64::engine::general_purpose::STANDARD.decode(data) {
+            Ok(bytes) => bytes,
+            Err(error) => return bad("data", format!("is no base64: {error}")),
+        },
+    };
+    if bytes.len() > limits::MAX_STDIN_BYTES {
+        return refuse(
+            ErrorCode::TooLarge,
+            format!("data must be at most {} bytes", limits::MAX_STDIN_BYTES),
+        );
+    }
+    Ok(bytes.into())
 }
 
 /// Of everything that makes a start the same start; not of how its caller waits.

@@ -11,7 +11,6 @@ use crate::limits;
 use crate::orders::Orders;
 use ringfence_core::sweep::Root;
 use ringfence_wire::ids::{BootId, Order, ProcessId, ProcessIdentity};
-use rustix::process::WaitStatus;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -32,8 +31,6 @@ pub struct Supervisor {
     pub jobs: RefCell<Jobs>,
     /// Processes the supervisor answers for, by pid, from their start until they are reaped.
     pub roots: RefCell<HashMap<i32, Root<JobNumber>>>,
-    /// Workers of the supervisor that ended, with the status they were reaped with.
-    pub workers_ended: RefCell<HashMap<i32, WaitStatus>>,
     /// Processes that were sent TERM by a sweep under way.
     pub termed: RefCell<HashSet<ProcessIdentity>>,
     pub sweeps: Cell<usize>,
@@ -41,7 +38,6 @@ pub struct Supervisor {
     pub strays_possible: Cell<bool>,
     /// A leader said that nothing is left, or was lost.
     pub leader_news: Notify,
-    pub worker_news: Notify,
     pub deadline_at_ms: Cell<u64>,
     pub deadline_moved: Notify,
     pub ignored_signals: Cell<u64>,

@@ -7,8 +7,8 @@ use harness::{BOOT_KEY, GENERATION, GROUNDS, Ground, Ringfenced};
 use ringfence_wire::evidence::{KillMethod, KillScope};
 use ringfence_wire::ids::Order;
 use ringfence_wire::supervisor::{
-    ErrorCode, JobKind, JobList, JobState, JobUid, MAX_PAGE_BYTES, MAX_TAIL_BYTES, MAX_WAIT_MS, MIN_PAGE_BYTES,
-    StartJob, StopFinding, start_env,
+    ErrorCode, JobKind, JobList, JobState, JobUid, MAX_PAGE_BYTES, MAX_TAIL_BYTES, MAX_WAIT_MS,
+    MIN_PAGE_BYTES, StartJob, StopFinding, start_env,
 };
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -80,14 +80,20 @@ fn a_command_ends_with_its_own_code_its_output_and_a_proof() {
         let supervisor = Ringfenced::start(ground);
         let view = supervisor.run("a", "echo out; echo err >&2; exit 3");
         let end = view.end.unwrap();
-        assert_eq!((view.state, end.state, end.exit_code, end.signal), (JobState::Failed, JobState::Failed, Some(3), None));
+        assert_eq!(
+            (view.state, end.state, end.exit_code, end.signal),
+            (JobState::Failed, JobState::Failed, Some(3), None)
+        );
         assert_eq!((end.nonce.as_str(), end.boot_id), ("nonce of a", supervisor.hello().boot_id));
         assert_eq!((end.stdout.bytes, end.stderr.bytes), (4, 4));
         assert_eq!(end.stdout.sha256, sha256(b"out\n"));
         let tail = view.tail.unwrap();
         assert!(tail.text == "out\nerr\n" || tail.text == "err\nout\n", "{tail:?}");
         // Nothing was left, on the kernel's word, without a look.
-        assert_eq!((end.sweep.methods.as_slice(), end.sweep.scans), ([KillMethod::NoChildLeft].as_slice(), 0));
+        assert_eq!(
+            (end.sweep.methods.as_slice(), end.sweep.scans),
+            ([KillMethod::NoChildLeft].as_slice(), 0)
+        );
     }
 }
 
@@ -242,10 +248,17 @@ fn bad_input_is_refused_by_its_field_and_starts_nothing() {
         "cursor=x".into(),
         format!("waitMs={}", MAX_WAIT_MS + 1),
     ] {
-        assert_eq!(supervisor.get(&format!("/v1/jobs/b/output?{query}")).code(), ErrorCode::BadRequest, "{query}");
+        assert_eq!(
+            supervisor.get(&format!("/v1/jobs/b/output?{query}")).code(),
+            ErrorCode::BadRequest,
+            "{query}"
+        );
     }
     assert_eq!(supervisor.get("/v1/jobs/b/output?limit=4").status, 200);
-    assert_eq!(supervisor.request("DELETE", "/v1/jobs/b?graceMs=60001", Some(BOOT_KEY), Vec::new()).status, 400);
+    assert_eq!(
+        supervisor.request("DELETE", "/v1/jobs/b?graceMs=60001", Some(BOOT_KEY), Vec::new()).status,
+        400
+    );
     assert_eq!(supervisor.get("/v1/nothing").code(), ErrorCode::NotFound);
     assert_eq!(supervisor.get("/v1/jobs").json::<JobList>().jobs.len(), 1);
 }

@@ -310,7 +310,8 @@ pub struct OutputPage {
     pub frames: Vec<OutputFrame>,
 }
 
-/// `POST /v1/jobs/{id}/stdin`
+/// `POST /v1/jobs/{id}/stdin?waitMs=`: writes are serialised in order of arrival. The answer waits at most so long
+/// (default [`MAX_WAIT_MS`]) for the write; until then it is `pending`, and goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StdinWrite {
@@ -331,6 +332,8 @@ pub enum StdinResult {
     Uncertain,
     /// None are: stdin was closed before.
     Closed,
+    /// Not decided yet: the pipe is full and the command does not read. Ask again with the same key.
+    Pending,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

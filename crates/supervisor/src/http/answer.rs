@@ -1,11 +1,11 @@
 //! Answers: a status, JSON, and for waits a body that comes when there is news.
 
+use crate::files::Worker;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use hyper::{Response, StatusCode, header};
 use ringfence_wire::supervisor::{ErrorBody, ErrorCode};
 use serde::Serialize;
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -42,35 +42,52 @@ pub enum Body {
     Now(Option<Bytes>),
     /// The headers are sent at once; the body when this resolves.
     Later(Pin<Box<dyn Future<Output = Bytes>>>),
+    /// So many bytes still come from a file worker; fewer break the connection off.
+    Piped {
+        worker: Box<Worker>,
+        left: u64,
+    },
 }
 
 impl hyper::body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = std::io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         let bytes = match &mut *self {
             Self::Now(bytes) => bytes.take(),
             Self::Later(news) => match news.as_mut().poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(bytes) => Some(bytes),
             },
+            Self::Piped { left: 0, .. } => None,
+            Self::Piped { worker, left } => {
+                return match worker.poll_content(context, *left) {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(Err(error)) => Poll::Ready(Some(Err(error))),
+                    Poll::Ready(Ok(bytes)) => {
+                        *left -= bytes.len() as u64;
+                        Poll::Ready(Some(Ok(Frame::data(bytes))))
+                    }
+                };
+            }
         };
         *self = Self::Now(None);
         Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Now(None))
+        matches!(self, Self::Now(None) | Self::Piped { left: 0, .. })
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Now(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Self::Later(_) => SizeHint::default(),
+            Self::Piped { left, .. } => SizeHint::with_exact(*left),
         }
     }
 }
@@ -97,8 +114,9 @@ fn with_body(status: StatusCode, body: Body) -> Answer {
     answer
 }
 
-pub fn bytes(content: Bytes) -> Answer {
-    let mut answer = with_body(StatusCode::OK, Body::Now(Some(content)));
+/// The content a file worker reads.
+pub fn piped(worker: Worker, bytes: u64) -> Answer {
+    let mut answer = with_body(StatusCode::OK, Body::Piped { worker: Box::new(worker), left: bytes });
     let binary = header::HeaderValue::from_static("application/octet-stream");
     answer.headers_mut().insert(header::CONTENT_TYPE, binary);
     answer

@@ -1,4 +1,4 @@
-//! The calls about jobs: start, look, wait, page, stop.
+//! The calls about jobs: start, look, wait, page, write, stop.
 //!
 //! Order of a start: the request is checked whole → a known id replays or conflicts → order, tombstones and bounds
 //! → the job. So nothing is started that a later check would refuse.
@@ -8,6 +8,7 @@ use super::request::Read;
 use super::routes::grace;
 use crate::job::{Job, JobRef};
 use crate::orders::{Absence, Admission};
+use crate::stdin::{Accepted, NotAccepted};
 use crate::supervisor::Shared;
 use crate::{launch, limits, spec, teardown};
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use hyper::StatusCode;
 use ringfence_wire::ids::{Cursor, Order, ProcessId};
 use ringfence_wire::supervisor::{
     ErrorCode, JobList, JobState, MAX_PAGE_BYTES, MAX_TAIL_BYTES, MAX_WAIT_MS, MIN_PAGE_BYTES, OutputPage,
-    StartJob,
+    StartJob, StdinAnswer, StdinResult, StdinWrite,
 };
 use std::time::Duration;
 use tokio::time::timeout;
@@ -172,5 +173,36 @@ pub fn output(supervisor: &Shared, request: &Read, id: &ProcessId) -> Result<Ans
     Ok(later(StatusCode::OK, async move {
         let _ = timeout(wait.at_most, job.until(there_is_news)).await;
         job.read(page)
+    }))
+}
+
+pub fn stdin(supervisor: &Shared, request: &Read, id: &ProcessId) -> Result<Answer, Refused> {
+    let wait = Wait::new(request.number("waitMs")?.unwrap_or(MAX_WAIT_MS), false)?;
+    let write: StdinWrite = request.json()?;
+    let key = write.operation_key.clone();
+    let good = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    if key.is_empty() || key.len() > limits::MAX_OPERATION_KEY_BYTES || !key.bytes().all(good) {
+        let message =
+            format!("operationKey must be 1 to {} printable characters", limits::MAX_OPERATION_KEY_BYTES);
+        return refuse(ErrorCode::BadRequest, message);
+    }
+    let bytes = spec::input_bytes(write.encoding, write.data)?;
+    let job = find(supervisor, request, id)?;
+    let replayed = match job.change(|job| job.stdin.submit(&key, bytes, write.eof)) {
+        Ok(Accepted::Decided(answer)) => return Ok(json(StatusCode::OK, &answer)),
+        Ok(Accepted::Pending { replayed }) => replayed,
+        Err(not_accepted) => {
+            let code = match not_accepted {
+                NotAccepted::NoStdin => ErrorCode::StdinClosed,
+                NotAccepted::Conflict => ErrorCode::Conflict,
+                NotAccepted::Full | NotAccepted::TooManyOperations => ErrorCode::LimitReached,
+            };
+            return refuse(code, not_accepted.to_string());
+        }
+    };
+    Ok(later(StatusCode::OK, async move {
+        let _ = timeout(wait.at_most, job.until(|job| job.stdin.outcome(&key, replayed).is_some())).await;
+        let pending = StdinAnswer { result: StdinResult::Pending, bytes: 0, replayed };
+        json_bytes(&job.read(|job| job.stdin.outcome(&key, replayed)).unwrap_or(pending))
     }))
 }

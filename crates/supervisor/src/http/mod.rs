@@ -8,15 +8,16 @@ mod jobs;
 mod request;
 mod routes;
 
-use crate::limits;
 use crate::supervisor::Shared;
+use crate::{files, limits};
 use answer::Answer;
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::service::service_fn;
 use hyper::{Request, server::conn::http1};
 use hyper_util::rt::TokioIo;
-use ringfence_wire::supervisor::{BOOT_ID_HEADER, BOOT_KEY_HEADER, GENERATION_HEADER};
+pub use request::{discard, parameters};
+use ringfence_wire::supervisor::{BOOT_ID_HEADER, BOOT_KEY_HEADER, ErrorCode, GENERATION_HEADER};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -91,13 +92,14 @@ async fn serve_one(
         return Ok(answer::unauthorized());
     }
     connection.showed_key.set(true);
-    let answered = match timeout(limits::BODY_TIMEOUT, request::Read::from(request)).await {
-        Ok(Ok(read)) => routes::route(&supervisor, read).await,
-        Ok(Err(refused)) => Err(refused),
-        Err(_elapsed) => answer::refuse(
-            ringfence_wire::supervisor::ErrorCode::BadRequest,
-            "the body did not arrive in time",
-        ),
+    let answered = match request.uri().path() {
+        // The one body that is streamed.
+        "/v1/files" => files::serve(&supervisor, request).await,
+        _ => match timeout(limits::BODY_TIMEOUT, request::Read::from(request)).await {
+            Ok(Ok(read)) => routes::route(&supervisor, read).await,
+            Ok(Err(refused)) => Err(refused),
+            Err(_elapsed) => answer::refuse(ErrorCode::BadRequest, "the body did not arrive in time"),
+        },
     };
     let mut answer = answered.unwrap_or_else(Answer::from);
     if let Ok(boot_id) = HeaderValue::from_str(supervisor.boot_id.as_str()) {

@@ -5,9 +5,10 @@ use crate::limits;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::{Method, Request};
-use ringfence_wire::supervisor::{ErrorCode, MAX_FILE_BYTES};
+use hyper::{Method, Request, Uri};
+use ringfence_wire::supervisor::ErrorCode;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 pub struct Read {
     pub method: Method,
@@ -16,21 +17,40 @@ pub struct Read {
     pub body: Bytes,
 }
 
+/// Reads what is left of a refused body: a peer that is still sending would else be cut off before it hears why.
+pub async fn discard(body: &mut Incoming) {
+    let rest = async {
+        let mut left = limits::MAX_DISCARDED_BYTES;
+        while left > 0
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        }
+    };
+    let _ = timeout(limits::BODY_TIMEOUT, rest).await;
+}
+
+/// The query's parameters, decoded.
+pub fn parameters(uri: &Uri) -> Vec<(String, String)> {
+    form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).into_owned().collect()
+}
+
 impl Read {
     pub async fn from(request: Request<Incoming>) -> Result<Self, Refused> {
         let (head, body) = request.into_parts();
         let segments: Vec<String> = head.uri.path().split('/').skip(1).map(str::to_owned).collect();
-        let file = segments.iter().map(String::as_str).eq(["v1", "files"]);
-        let limit = if file { MAX_FILE_BYTES as usize } else { limits::MAX_BODY_BYTES };
-        let body = match Limited::new(body, limit).collect().await {
+        let limit = limits::MAX_BODY_BYTES;
+        let mut body = body;
+        let collected = Limited::new(&mut body, limit).collect().await;
+        let body = match collected {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<LengthLimitError>() => {
+                discard(&mut body).await;
                 return refuse(ErrorCode::TooLarge, format!("the body exceeds {limit} bytes"));
             }
             Err(_) => return refuse(ErrorCode::BadRequest, "the body broke off"),
         };
-        let query = head.uri.query().unwrap_or_default().as_bytes();
-        let parameters = form_urlencoded::parse(query).into_owned().collect();
+        let parameters = parameters(&head.uri);
         Ok(Self { method: head.method, segments, parameters, body })
     }
 

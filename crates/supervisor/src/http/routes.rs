@@ -22,6 +22,7 @@ pub async fn route(supervisor: &Shared, request: Read) -> Result<Answer, Refused
         (&Method::GET, ["v1", "jobs", id]) => jobs::get(supervisor, &request, &(*id).into()),
         (&Method::DELETE, ["v1", "jobs", id]) => jobs::stop(supervisor, &request, &(*id).into()).await,
         (&Method::GET, ["v1", "jobs", id, "output"]) => jobs::output(supervisor, &request, &(*id).into()),
+        (&Method::POST, ["v1", "jobs", id, "stdin"]) => jobs::stdin(supervisor, &request, &(*id).into()),
         (&Method::POST, ["v1", "teardown"]) => {
             let asked = teardown_request(&request)?;
             Ok(json(StatusCode::OK, &teardown::teardown(supervisor, &asked).await))

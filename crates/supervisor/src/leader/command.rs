@@ -1,14 +1,11 @@
 //! Starting the command: from the leader's privileges down to none.
 //!
-//! Order, in the child: own session → bounding set emptied → groups, gid, uid → every capability set emptied →
-//! no_new_privs → memory score and limits → working directory, as the job user → signals opened → exec. A step that fails ends the
-//! start: a command never runs with more than it should have.
+//! Order, in the child: own session → no privilege left → memory score and limits → working directory, as the job
+//! user → signals opened → exec. A step that fails ends the start.
 
 use super::Orders;
-use crate::{limits, sys};
-use rustix::io::Errno;
+use crate::{limits, privileges, sys};
 use rustix::process::{Resource, Rlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -27,26 +24,13 @@ pub fn spawn(orders: &Orders, stdin: Option<OwnedFd>) -> io::Result<Child> {
     let user = orders.become_user;
     let descriptors = orders.descriptors;
     let cwd = orders.cwd.clone();
-    sys::before_exec(&mut command, move || give_up_privileges(user, descriptors, &cwd));
+    sys::before_exec(&mut command, move || prepare(user, descriptors, &cwd));
     command.spawn()
 }
 
-fn give_up_privileges(user: Option<(u32, u32)>, descriptors: Option<u64>, cwd: &Path) -> io::Result<()> {
+fn prepare(user: Option<(u32, u32)>, descriptors: Option<u64>, cwd: &Path) -> io::Result<()> {
     rustix::process::setsid()?;
-    empty_bounding_set()?;
-    if let Some((uid, gid)) = user {
-        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-        rustix::thread::set_thread_groups(&[])?;
-        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-    }
-    rustix::thread::clear_ambient_capability_set()?;
-    let none = CapabilitySet::empty();
-    rustix::thread::set_capabilities(
-        None,
-        CapabilitySets { effective: none, permitted: none, inheritable: none },
-    )?;
-    rustix::thread::set_no_new_privs(true)?;
+    privileges::give_up(user)?;
     raise_oom_score();
     if let Some(soft) = descriptors {
         let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
@@ -55,26 +39,6 @@ fn give_up_privileges(user: Option<(u32, u32)>, descriptors: Option<u64>, cwd: &
     rustix::process::chdir(cwd)?;
     // Last: a signal to the half-made child would be taken for the command's.
     sys::open_signals()
-}
-
-/// Only a privileged process may drop from the bounding set, and only such a one has something to drop.
-fn empty_bounding_set() -> io::Result<()> {
-    for number in 0..64 {
-        let capability = CapabilitySet::from_bits_retain(1 << number);
-        match rustix::thread::capability_is_in_bounding_set(capability) {
-            Ok(false) => {}
-            // The first number the kernel does not know.
-            Err(Errno::INVAL) => break,
-            Err(error) => return Err(error.into()),
-            Ok(true) => match rustix::thread::remove_capability_from_bounding_set(capability) {
-                Ok(()) => {}
-                // Unprivileged: no_new_privs and empty sets keep the bounding set from ever mattering.
-                Err(Errno::PERM) if !rustix::process::geteuid().is_root() => break,
-                Err(error) => return Err(error.into()),
-            },
-        }
-    }
-    Ok(())
 }
 
 /// Raising the score needs no privilege; where it cannot be written the kernel's default stands.

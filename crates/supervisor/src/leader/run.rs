@@ -13,16 +13,17 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::process::ExitCode;
 
 /// Also children that were made without SIGCHLD (`__WALL`).
 const EVERY_CHILD: WaitOptions = WaitOptions::from_bits_retain(0x4000_0000);
 
-pub fn main() -> i32 {
+pub fn main() -> ExitCode {
     match lead() {
-        Ok(()) => 0,
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{NAME}: {error}");
-            1
+            ExitCode::FAILURE
         }
     }
 }

@@ -6,17 +6,17 @@
 
 use ringfence_wire::ids::{Order, ProcessId};
 use ringfence_wire::supervisor::{
-    BOOT_ID_HEADER, BOOT_KEY_HEADER, ErrorBody, ErrorCode, GENERATION_HEADER, Hello, JobKind, JobSpec, JobView,
-    OutputPage, StartJob, StopReport, TeardownReport, start_env,
+    BOOT_ID_HEADER, BOOT_KEY_HEADER, ErrorBody, ErrorCode, GENERATION_HEADER, Hello, JobKind, JobSpec,
+    JobView, OutputPage, StartJob, StopReport, TeardownReport, start_env,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub const BOOT_KEY: &str = "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00";
@@ -56,8 +56,9 @@ pub struct Answer {
 
 impl Answer {
     pub fn json<T: DeserializeOwned>(&self) -> T {
-        serde_json::from_slice(&self.body)
-            .unwrap_or_else(|error| panic!("{error} in {} {}", self.status, String::from_utf8_lossy(&self.body)))
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| {
+            panic!("{error} in {} {}", self.status, String::from_utf8_lossy(&self.body))
+        })
     }
 
     pub fn code(&self) -> ErrorCode {
@@ -95,7 +96,9 @@ pub fn command(ground: Ground) -> Command {
             assert!(rustix::process::geteuid().is_root(), "a pid namespace with two uids needs root");
             &["--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL"]
         }
-        Ground::OneUid => &["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL"],
+        Ground::OneUid => {
+            &["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL"]
+        }
     };
     let mut command = Command::new("unshare");
     command.args(namespace).arg(binary);
@@ -227,7 +230,11 @@ impl Ringfenced {
 
     /// Runs a fenced command to its end; the view carries the tail.
     pub fn run(&self, id: &str, command: &str) -> JobView {
-        let request = StartJob { wait_ms: 5_000, tail_bytes: 65_536, ..self.start_request(id, JobKind::Fenced, command) };
+        let request = StartJob {
+            wait_ms: 5_000,
+            tail_bytes: 65_536,
+            ..self.start_request(id, JobKind::Fenced, command)
+        };
         let view = self.started(&request);
         assert!(view.end.is_some(), "{id} ended within its wait: {view:?}");
         view
@@ -260,7 +267,8 @@ impl Ringfenced {
 
     pub fn teardown(&self, spare: &[&str]) -> TeardownReport {
         let spare: Vec<ProcessId> = spare.iter().map(|id| (*id).into()).collect();
-        self.call("POST", "/v1/teardown", &serde_json::json!({ "order": self.order(), "spare": spare })).json()
+        self.call("POST", "/v1/teardown", &serde_json::json!({ "order": self.order(), "spare": spare }))
+            .json()
     }
 
     pub fn stop(&self, id: &str) -> StopReport {

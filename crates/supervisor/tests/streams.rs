@@ -1,0 +1,232 @@
+//! Output and standard input as a caller sees them.
+
+mod harness;
+
+use base64::Engine;
+use harness::{GROUNDS, Ground, Ringfenced};
+use ringfence_wire::supervisor::{
+    ErrorCode, FrameEncoding, JobKind, JobState, OutputPage, OutputStream, StartJob, StdinAnswer, StdinMode,
+    StdinResult,
+};
+use sha2::{Digest, Sha256};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+fn text(page: &OutputPage) -> String {
+    page.frames.iter().map(|frame| frame.data.as_str()).collect()
+}
+
+fn bytes(page: &OutputPage) -> Vec<u8> {
+    let decode = |frame: &ringfence_wire::supervisor::OutputFrame| match frame.encoding {
+        FrameEncoding::Utf8 => frame.data.clone().into_bytes(),
+        FrameEncoding::Base64 => base64::engine::general_purpose::STANDARD.decode(&frame.data).unwrap(),
+    };
+    page.frames.iter().flat_map(decode).collect()
+}
+
+#[test]
+fn one_cursor_reads_both_streams_in_order_of_arrival() {
+    for ground in GROUNDS {
+        let supervisor = Ringfenced::start(ground);
+        supervisor.run("a", "echo one; sleep 0.1; echo two >&2; sleep 0.1; echo three");
+        let page = supervisor.page("a", 0, 65_536, 0);
+        let frames: Vec<_> = page.frames.iter().map(|frame| (frame.stream, frame.data.as_str())).collect();
+        assert_eq!(
+            frames,
+            [
+                (OutputStream::Stdout, "one\n"),
+                (OutputStream::Stderr, "two\n"),
+                (OutputStream::Stdout, "three\n")
+            ]
+        );
+        assert!(page.eof);
+        let (mut cursor, mut whole) = (0, String::new());
+        while whole.len() < 14 {
+            let page = supervisor.page("a", cursor, 4, 0);
+            assert!(text(&page).len() <= 4 && !page.frames.is_empty());
+            whole += &text(&page);
+            cursor = page.next.0;
+        }
+        assert_eq!(whole, "one\ntwo\nthree\n");
+    }
+}
+
+#[test]
+fn a_follower_waits_for_news_without_polling_and_is_told_the_end() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    supervisor.job("a", JobKind::Detached, "sleep 0.5; echo late; sleep 0.5");
+    let began = Instant::now();
+    let page = supervisor.page("a", 0, 65_536, 5_000);
+    assert_eq!((text(&page).as_str(), page.eof), ("late\n", false));
+    assert!(began.elapsed() >= Duration::from_millis(400));
+    let page = supervisor.page("a", page.next.0, 65_536, 5_000);
+    assert_eq!((page.frames.len(), page.eof), (0, true));
+    assert!(began.elapsed() < Duration::from_secs(4));
+}
+
+#[test]
+fn what_the_ring_dropped_is_counted_and_the_log_and_the_digest_have_it_all() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    let mut start = supervisor.start_request("a", JobKind::Fenced, "seq 400000");
+    start.spec.log_path = Some("numbers".into());
+    start.wait_ms = 5_000;
+    supervisor.started(&start);
+    let end = supervisor.ended("a").end.unwrap();
+    let whole: String = (1..=400_000).map(|n| format!("{n}\n")).collect();
+    assert_eq!(end.stdout.sha256, hex::encode(Sha256::digest(&whole)));
+    assert_eq!((end.stdout.bytes, end.log_truncated), (whole.len() as u64, false));
+    let page = supervisor.page("a", 0, 65_536, 0);
+    assert_eq!(page.dropped, page.base.0);
+    assert!(page.base.0 >= whole.len() as u64 - (1 << 20) && page.base.0 < whole.len() as u64);
+    let at = page.base.0 as usize;
+    assert_eq!(text(&page), whole[at..at + text(&page).len()]);
+
+    let logs = supervisor.artifacts().join(".logs");
+    let log = std::fs::read_dir(&logs).unwrap().next().unwrap().unwrap();
+    assert_eq!(std::fs::read(log.path()).unwrap(), whole.as_bytes());
+    let name = log.file_name().into_string().unwrap();
+    assert!(name.starts_with("numbers.") && name.ends_with(".log") && name.len() > 40, "{name}");
+}
+
+#[test]
+fn jobs_cannot_list_read_or_move_the_logs() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    let mut start = supervisor.start_request("a", JobKind::Fenced, "echo secret");
+    start.spec.log_path = Some("log".into());
+    start.wait_ms = 5_000;
+    supervisor.started(&start);
+    let artifacts = supervisor.artifacts();
+    let name = std::fs::read_dir(artifacts.join(".logs")).unwrap().next().unwrap().unwrap().file_name();
+    for attempt in [
+        "ls .logs".to_owned(),
+        format!("cat .logs/{}", name.display()),
+        "mv .logs mine".to_owned(),
+        "rm -rf .logs".to_owned(),
+    ] {
+        let id = format!("try-{}", attempt.split(' ').next().unwrap());
+        let view = supervisor.run(&id, &format!("cd {} && {attempt}", artifacts.display()));
+        assert_ne!(view.end.unwrap().exit_code, Some(0), "{attempt}");
+    }
+    assert!(artifacts.join(".logs").join(name).exists());
+    assert_eq!(
+        supervisor.run("own", &format!("echo x > {}/mine", artifacts.display())).state,
+        JobState::Completed
+    );
+}
+
+#[test]
+fn bytes_that_are_no_text_come_back_as_they_were() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    let view = supervisor.run("a", r"printf 'a\377\000b'; printf '\303'; sleep 0.1; printf '\251'");
+    assert_eq!(view.end.unwrap().stdout.bytes, 6);
+    let page = supervisor.page("a", 0, 65_536, 0);
+    assert_eq!(bytes(&page), b"a\xff\x00b\xc3\xa9");
+}
+
+#[test]
+fn an_exec_whose_background_child_holds_its_output_ends_all_the_same() {
+    for ground in GROUNDS {
+        let supervisor = Ringfenced::start(ground);
+        let began = Instant::now();
+        let view = supervisor.run("a", "sleep 300 & echo done");
+        let end = view.end.unwrap();
+        assert_eq!((end.exit_code, end.stdout.bytes), (Some(0), 5));
+        assert_eq!((end.sweep.complete, end.sweep.killed_count), (true, 1));
+        assert_eq!(end.sweep.killed[0].name, "sleep");
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    }
+}
+
+fn with_stdin(supervisor: &Ringfenced, id: &str, command: &str) -> StartJob {
+    let mut start = supervisor.start_request(id, JobKind::Detached, command);
+    start.spec.stdin = StdinMode::Pipe;
+    start
+}
+
+fn write(
+    supervisor: &Ringfenced,
+    id: &str,
+    key: &str,
+    data: &str,
+    eof: bool,
+    wait_ms: u64,
+) -> harness::Answer {
+    let body = serde_json::json!({ "operationKey": key, "encoding": "utf8", "data": data, "eof": eof });
+    supervisor.call("POST", &format!("/v1/jobs/{id}/stdin?waitMs={wait_ms}"), &body)
+}
+
+#[test]
+fn writes_arrive_in_order_once_each_and_the_end_of_input_ends_the_command() {
+    for ground in GROUNDS {
+        let supervisor = Ringfenced::start(ground);
+        supervisor.started(&with_stdin(&supervisor, "a", "cat"));
+        let first: StdinAnswer = write(&supervisor, "a", "1", "one\n", false, 5_000).json();
+        assert_eq!(first, StdinAnswer { result: StdinResult::Written, bytes: 4, replayed: false });
+        let again: StdinAnswer = write(&supervisor, "a", "1", "one\n", false, 5_000).json();
+        assert_eq!(again, StdinAnswer { result: StdinResult::Written, bytes: 4, replayed: true });
+        assert_eq!(write(&supervisor, "a", "1", "uno\n", false, 5_000).code(), ErrorCode::Conflict);
+        write(&supervisor, "a", "2", "two\n", true, 5_000);
+        let view = supervisor.ended("a");
+        assert_eq!((view.state, view.tail.unwrap().text), (JobState::Completed, "one\ntwo\n".to_owned()));
+        let late: StdinAnswer = write(&supervisor, "a", "3", "x", false, 5_000).json();
+        assert_eq!(late.result, StdinResult::Closed);
+    }
+}
+
+#[test]
+fn a_write_into_a_full_pipe_is_pending_and_cut_by_a_stop_it_is_uncertain_for_ever() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    supervisor.started(&with_stdin(&supervisor, "a", "exec sleep 60"));
+    let large = "x".repeat(200_000);
+    let first: StdinAnswer = write(&supervisor, "a", "large", &large, false, 100).json();
+    assert_eq!(first.result, StdinResult::Pending);
+    let queued: StdinAnswer = write(&supervisor, "a", "behind", "y", false, 100).json();
+    assert_eq!(queued.result, StdinResult::Pending);
+    assert!(supervisor.stop("a").evidence.complete);
+    for _ in 0..2 {
+        let cut: StdinAnswer = write(&supervisor, "a", "large", &large, false, 0).json();
+        assert_eq!((cut.result, cut.replayed), (StdinResult::Uncertain, true));
+        assert!(cut.bytes > 0 && cut.bytes < 200_000);
+    }
+    let behind: StdinAnswer = write(&supervisor, "a", "behind", "y", false, 0).json();
+    assert_eq!(behind, StdinAnswer { result: StdinResult::Closed, bytes: 0, replayed: true });
+}
+
+#[test]
+fn starting_never_waits_for_input_and_a_slow_reader_gets_all_of_it() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    supervisor.started(&with_stdin(&supervisor, "a", "sleep 0.3; sha256sum"));
+    let large = "0123456789".repeat(50_000);
+    let pending: StdinAnswer = write(&supervisor, "a", "1", &large, true, 0).json();
+    assert_eq!(pending.result, StdinResult::Pending);
+    let done: StdinAnswer = write(&supervisor, "a", "1", &large, true, 5_000).json();
+    assert_eq!(done, StdinAnswer { result: StdinResult::Written, bytes: 500_000, replayed: true });
+    let digest = hex::encode(Sha256::digest(&large));
+    assert!(supervisor.ended("a").tail.unwrap().text.starts_with(&digest));
+}
+
+#[test]
+fn a_job_without_standard_input_refuses_a_write_and_reads_nothing() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    let view = supervisor.run("a", "cat; echo end");
+    assert_eq!(view.tail.unwrap().text, "end\n");
+    assert_eq!(write(&supervisor, "a", "1", "x", false, 0).code(), ErrorCode::StdinClosed);
+    let over = "x".repeat((1 << 20) + 1);
+    assert_eq!(write(&supervisor, "a", "1", &over, false, 0).code(), ErrorCode::TooLarge);
+    assert_eq!(write(&supervisor, "a", "", "x", false, 0).code(), ErrorCode::BadRequest);
+    assert_eq!(write(&supervisor, "a", &"k".repeat(129), "x", false, 0).code(), ErrorCode::BadRequest);
+}
+
+#[test]
+fn a_command_longer_than_an_argument_may_be_runs_whole() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    for length in [99_000, 100_000, 100_001, 250_000] {
+        let padding = "#".repeat(length - 40);
+        let command = format!("{padding}\necho $((6*7)) \"$#\"; read x && exit 9; exit 5");
+        let view = supervisor.run(&format!("long-{length}"), &command);
+        assert_eq!(view.end.unwrap().exit_code, Some(5), "{length}");
+        assert_eq!(view.tail.unwrap().text, "42 0\n");
+    }
+    assert_eq!(std::fs::read_dir(supervisor.workspace()).unwrap().count(), 0);
+    assert!(std::fs::metadata(supervisor.workspace()).unwrap().permissions().mode() & 0o700 == 0o700);
+}
