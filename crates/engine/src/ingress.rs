@@ -39,9 +39,10 @@ where
     }
     // A server that speaks first would wait for us to read: then this is no HTTP, and so is what comes after.
     let mut start = [0; METHOD_BYTES];
+    let mut speaks_first = [0];
     let count = tokio::select! {
         count = outside.read(&mut start) => count.unwrap_or_default(),
-        _ = inside.readable() => 0,
+        _ = inside.peek(&mut speaks_first) => 0,
     };
     let start = start.get(..count).unwrap_or_default().to_vec();
     let http = is_http(&start);
