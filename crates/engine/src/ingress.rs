@@ -22,8 +22,6 @@ use tokio::sync::Mutex;
 
 /// A doubled request is kept in memory for its second delivery.
 const MAX_DOUBLED_BYTES: usize = 4 << 20;
-/// The longest method this reads as HTTP, and the space after it.
-const METHOD_BYTES: usize = 8;
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 type AnyBody = BoxBody<Bytes, AnyError>;
@@ -37,15 +35,12 @@ where
         let _ = tokio::io::copy_bidirectional(&mut outside, &mut inside).await;
         return;
     }
-    // A server that speaks first would wait for us to read: then this is no HTTP, and so is what comes after.
-    let mut start = [0; METHOD_BYTES];
-    let mut speaks_first = [0];
-    let count = tokio::select! {
-        count = outside.read(&mut start) => count.unwrap_or_default(),
-        _ = inside.peek(&mut speaks_first) => 0,
+    let (mut start, mut speaks_first) = (Vec::new(), [0]);
+    let http = tokio::select! {
+        http = begins_as_http(&mut outside, &mut start) => http,
+        // A server that speaks first speaks no HTTP.
+        _ = inside.peek(&mut speaks_first) => false,
     };
-    let start = start.get(..count).unwrap_or_default().to_vec();
-    let http = is_http(&start);
     let mut outside = Rewound { start: Bytes::from(start), rest: outside };
     if http {
         requests(engine.clone(), container.to_owned(), outside, inside).await;
@@ -54,9 +49,19 @@ where
     }
 }
 
-fn is_http(start: &[u8]) -> bool {
+/// Whether the stream begins with a method of HTTP. Reads no further than it takes to tell, and keeps what it read.
+async fn begins_as_http(outside: &mut (impl AsyncRead + Unpin), start: &mut Vec<u8>) -> bool {
     const METHODS: [&str; 7] = ["GET ", "POST ", "PUT ", "DELETE ", "HEAD ", "PATCH ", "OPTIONS "];
-    METHODS.iter().any(|method| start.starts_with(method.as_bytes()))
+    while METHODS.iter().any(|method| method.as_bytes().starts_with(start)) {
+        if METHODS.iter().any(|method| method.as_bytes() == start) {
+            return true;
+        }
+        match outside.read_u8().await {
+            Ok(byte) => start.push(byte),
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 async fn requests<T>(engine: Arc<Engine>, container: String, outside: T, inside: TcpStream)
@@ -158,6 +163,10 @@ impl Passage {
 
     async fn forward(&self, mut request: Request<AnyBody>) -> Result<Response<AnyBody>, Lost> {
         let wanted = request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
+        if wanted.is_none() {
+            // Between the caller and us: inside, the connection may have to serve a second delivery.
+            request.headers_mut().remove(CONNECTION);
+        }
         let answer = {
             let mut sender = self.sender.lock().await;
             sender.ready().await.map_err(|_| Lost::Inside)?;

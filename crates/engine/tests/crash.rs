@@ -1,4 +1,5 @@
 //! What is left when an engine ends, in order or not: nothing. And what it refuses to start on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
 

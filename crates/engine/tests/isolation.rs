@@ -1,5 +1,6 @@
 //! What a process inside a container can do to, and learn of, the machine outside: nothing. Each test runs as the job
 //! user and as the container's root, under an engine with and without privileges.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! A container's life over Docker's API, as workerd drives it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
 
@@ -263,7 +264,7 @@ fn an_archive_is_unpacked_before_the_start_and_into_a_running_container_and_nowh
         engine.create("box", &[]);
         let put = |bytes: &[u8]| {
             let socket = engine.directory.join("docker.sock");
-            common::http(&socket, "PUT", "/containers/box/archive?path=%2Fetc", bytes, false)
+            common::http(&socket, "PUT", "/containers/box/archive?path=%2Fetc", bytes)
         };
         assert_eq!(put(&tar_of(&[("cloudflare/certs/ca.crt", "before")])).status, 200);
         assert_eq!(engine.call("POST", "/containers/box/start", "").status, 204);

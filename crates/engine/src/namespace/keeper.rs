@@ -159,17 +159,13 @@ impl<'a> Keeper<'a> {
 
     /// Until PID 1 has ended and the engine was told, or the engine is gone.
     fn serve(mut self) {
-        loop {
-            let ready = match self.wait_for_events() {
-                Ok(ready) => ready,
-                Err(_) => break,
-            };
+        while let Ok(ready) = self.wait_for_events() {
             // PID 1 first: when it ended, its namespace is empty and nothing else can matter.
-            if ready.init {
-                if let Some(end) = reap(self.init) {
-                    let _ = self.send(&FromKeeper::Ended { end }, &[]);
-                    return;
-                }
+            if ready.init
+                && let Some(end) = reap(self.init)
+            {
+                let _ = self.send(&FromKeeper::Ended { end }, &[]);
+                return;
             }
             self.finish_execs(&ready.execs);
             self.finish_connects(&ready.connecting);

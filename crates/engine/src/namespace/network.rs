@@ -36,9 +36,8 @@ pub fn set_up(redirect: Option<&RedirectTool>) -> io::Result<Listeners> {
     rustix::net::listen(&relay, BACKLOG)?;
     let responder = socket(SocketType::DGRAM)?;
     rustix::net::bind(&responder, &address)?;
-    match redirect {
-        Some(tool) => install(tool)?,
-        None => {}
+    if let Some(tool) = redirect {
+        install(tool)?;
     }
     Ok(Listeners { relay, responder })
 }

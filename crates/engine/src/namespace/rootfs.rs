@@ -7,6 +7,7 @@
 
 use super::etc;
 use super::protocol::{BootSpec, ID_RANGE, IdMap, RELAY_PORT};
+
 use crate::sys::{self, mount_attr};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
@@ -18,6 +19,8 @@ use rustix::mount::{
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+
+const _: () = assert!(etc::JOB_ID < ID_RANGE, "the job user must be mapped");
 
 /// Where PID 1's program is inside.
 pub const SUPERVISOR: &str = "/.ringfence/ringfenced";
@@ -338,7 +341,6 @@ fn writable(spec: &BootSpec) -> Result<(), StepError> {
     }
     symlink("/run", "var/run").step("link /var/run")?;
     if let IdMap::Range { .. } = spec.id_map {
-        debug_assert!(etc::JOB_ID < ID_RANGE);
         for path in ["workspace", "home"] {
             let (uid, gid) = (Uid::from_raw(etc::JOB_ID), Gid::from_raw(etc::JOB_ID));
             rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())

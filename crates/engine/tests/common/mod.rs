@@ -1,6 +1,6 @@
 //! A real engine in a process of its own, in a directory of its own, and a small client of its two sockets. Every test
 //! has its own; dropping it kills the engine.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -88,7 +88,10 @@ pub fn command(directory: &Path, mode: Mode, init: &str, options: &[&str]) -> Co
     // The program may lie where another uid cannot search.
     let program = directory.join("engine");
     if !program.exists() {
-        std::fs::copy(engine_program(), &program).unwrap();
+        // A link, not a copy: a file that was just written may not be run while another test forks.
+        if std::fs::hard_link(engine_program(), &program).is_err() {
+            std::fs::copy(engine_program(), &program).unwrap();
+        }
     }
     let mut command = if mode == Mode::Unprivileged && rustix::process::geteuid().is_root() {
         let mut command = Command::new("setpriv");
@@ -134,11 +137,11 @@ impl TestEngine {
     }
 
     pub fn call(&self, method: &str, path: &str, body: &str) -> Answer {
-        http(&self.directory.join("docker.sock"), method, path, body.as_bytes(), false)
+        http(&self.directory.join("docker.sock"), method, path, body.as_bytes())
     }
 
     pub fn control(&self, method: &str, path: &str, body: &str) -> Answer {
-        http(&self.directory.join("control.sock"), method, path, body.as_bytes(), false)
+        http(&self.directory.join("control.sock"), method, path, body.as_bytes())
     }
 
     /// Creates a sidecar and a container beside it, and starts both.
@@ -244,7 +247,7 @@ impl Drop for TestEngine {
     }
 }
 
-pub fn http(socket: &Path, method: &str, path: &str, body: &[u8], _upgrade: bool) -> Answer {
+pub fn http(socket: &Path, method: &str, path: &str, body: &[u8]) -> Answer {
     let mut stream = UnixStream::connect(socket).unwrap();
     write!(
         stream,
