@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     faults: bool,
     /// Show a host directory, read-only, to every sandbox; may be repeated
-    #[arg(long, value_name = "SRC:DST", value_parser = parse_bind)]
+    #[arg(long, value_name = "SRC:DST")]
     bind_ro: Vec<BindReadOnly>,
 }
 
@@ -156,15 +156,6 @@ pub(crate) fn add_dispatcher(options: &mut StackOptions, root: &Path) -> anyhow:
 pub(crate) fn checkout() -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("the working directory")?;
     find_checkout(&here).with_context(|| format!("{} is not in a Ringfence checkout", here.display()))
-}
-
-fn parse_bind(text: &str) -> Result<BindReadOnly, String> {
-    match text.split_once(':') {
-        Some((source, target)) if source.starts_with('/') && target.starts_with('/') => {
-            Ok(BindReadOnly { source: source.into(), target: target.into() })
-        }
-        _ => Err("expected two absolute paths, SRC:DST".to_owned()),
-    }
 }
 
 fn write_dev_file(path: &Path, file: &DevFile) -> anyhow::Result<()> {

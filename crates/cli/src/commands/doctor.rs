@@ -3,6 +3,7 @@
 use crate::exit::Exit;
 use crate::print;
 use crate::stack::{Tools, find_checkout};
+use ringfence_engine::FactState;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -70,6 +71,17 @@ fn look() -> Vec<Finding> {
         Some(root) => checkout(&root, &mut findings),
     }
     findings.push(supervisor());
+    let state = std::env::temp_dir();
+    findings.extend(ringfence_engine::facts(&state).into_iter().map(|fact| Finding {
+        what: fact.name,
+        verdict: match fact.state {
+            FactState::Holds => Verdict::Good,
+            FactState::Weaker => Verdict::Weaker,
+            FactState::Missing => Verdict::Missing,
+        },
+        found: fact.found,
+        remedy: (!fact.remedy.is_empty()).then_some(fact.remedy),
+    }));
     findings
 }
 

@@ -64,27 +64,21 @@ impl EngineControl {
 
     pub async fn containers(&self) -> Result<Vec<Container>, StackError> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Answer {
-            Wrapped { containers: Vec<Container> },
-            Bare(Vec<Container>),
+        struct Answer {
+            containers: Vec<Container>,
         }
-        Ok(match self.json(Method::GET, "/v1/containers", None).await? {
-            Answer::Wrapped { containers } | Answer::Bare(containers) => containers,
-        })
+        let answer: Answer = self.json(Method::GET, "/v1/containers", None).await?;
+        Ok(answer.containers)
     }
 
     /// Calls recorded after number `since`, in order.
     pub async fn calls(&self, since: u64) -> Result<Vec<Call>, StackError> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Answer {
-            Wrapped { calls: Vec<Call> },
-            Bare(Vec<Call>),
+        struct Answer {
+            calls: Vec<Call>,
         }
-        Ok(match self.json(Method::GET, &format!("/v1/calls?since={since}"), None).await? {
-            Answer::Wrapped { calls } | Answer::Bare(calls) => calls,
-        })
+        let answer: Answer = self.json(Method::GET, &format!("/v1/calls?since={since}"), None).await?;
+        Ok(answer.calls)
     }
 
     /// Adds one fault rule (`{"match":…,"action":…,"times":N}`). Needs a stack started with faults.

@@ -24,8 +24,9 @@ mod workers;
 pub use control::{Call, Container, EngineControl};
 pub use error::StackError;
 pub use guarded::ProgramEnd;
-pub use options::{BindReadOnly, DEFAULT_STARTUP, StackOptions};
+pub use options::{DEFAULT_STARTUP, StackOptions};
 pub use processes::Process;
+pub use ringfence_engine::BindReadOnly;
 pub use tools::{Tools, find_checkout};
 pub use workers::WorkerSource;
 
@@ -285,7 +286,10 @@ fn engine_program<'a>(options: &'a StackOptions, layout: &Layout) -> Program<'a>
         pair("--supervisor", supervisor.into());
     }
     for bind in &options.bind_read_only {
-        pair("--bind-ro", bind.to_argument());
+        let mut text = bind.source.clone().into_os_string();
+        text.push(":");
+        text.push(&bind.target);
+        pair("--bind-ro", text);
     }
     if options.faults {
         arguments.push("--faults".into());

@@ -4,30 +4,14 @@ use super::error::StackError;
 use super::secrets::Secrets;
 use super::tools::Tools;
 use super::workers::{self, WorkerSource};
+use ringfence_engine::BindReadOnly;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long each part may take to become ready.
 pub const DEFAULT_STARTUP: Duration = Duration::from_secs(90);
-
-/// A directory of the host that every container sees, read-only.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BindReadOnly {
-    pub source: PathBuf,
-    pub target: PathBuf,
-}
-
-impl BindReadOnly {
-    pub(super) fn to_argument(&self) -> OsString {
-        let mut text = self.source.clone().into_os_string();
-        text.push(":");
-        text.push(&self.target);
-        text
-    }
-}
 
 #[derive(Clone, Debug)]
 pub struct StackOptions {
@@ -42,6 +26,7 @@ pub struct StackOptions {
     pub port: u16,
     /// Lets faults be injected at the engine's sockets.
     pub faults: bool,
+    /// Directories of the host that every container sees, read-only.
     pub bind_read_only: Vec<BindReadOnly>,
     /// The substrate.
     pub substrate: WorkerSource,
