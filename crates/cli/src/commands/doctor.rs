@@ -41,13 +41,13 @@ pub(crate) fn main(arguments: &Arguments) -> anyhow::Result<Exit> {
     } else {
         for finding in &findings {
             let mark = match finding.verdict {
-                Verdict::Good => "ok     ",
-                Verdict::Weaker => "weaker ",
+                Verdict::Good => "ok",
+                Verdict::Weaker => "weaker",
                 Verdict::Missing => "MISSING",
             };
-            println!("{mark}  {:<18}{}", finding.what, finding.found);
+            println!("{mark:<9}{:<28}{}", finding.what, finding.found);
             if let Some(remedy) = &finding.remedy {
-                println!("{:>27}{remedy}", "mend: ");
+                println!("{:37}mend: {remedy}", "");
             }
         }
     }
