@@ -66,7 +66,7 @@ impl Object {
                         return flight.await.map(|done| StartDetachedDone { deduped: true, ..done });
                     }
                     None if settled => return Err(refusals::effect_unknown("its start is not settled yet")),
-                    None => self.recovered.set(false),
+                    None => self.must_recover(),
                 },
                 Found::Free if settled => break,
                 Found::Free => {}
@@ -151,7 +151,10 @@ impl Object {
                 return Err(refusal);
             }
         };
-        self.store.bind_to_boot(&process.id, up.generation, &up.boot_id, up.identity)?;
+        if !self.store.bind_to_boot(&process.id, up.generation, &up.boot_id, up.identity)? {
+            return Err(refusals::unavailable("stopped", "it was stopped before its start was sent"));
+        }
+        self.keep_watch()?;
         let job = StartJob {
             order: process.order,
             id: process.id.clone(),

@@ -68,7 +68,7 @@ struct Region<'a> {
 impl Drop for Region<'_> {
     fn drop(&mut self) {
         if !self.closed {
-            self.object.recovered.set(false);
+            self.object.must_recover();
         }
     }
 }
@@ -91,6 +91,7 @@ impl Object {
         let order = self.store.open_fence()?;
         let teardown_order = Order(order.0 + 1);
         self.store.mark_running(&entry.job, order, up.generation, &up.boot_id)?;
+        self.keep_watch()?;
         let mut region = Region { object: self, closed: false };
         let grant = self.gate.apply();
         let ran = self.run(epoch, &up, entry, input, order).await;
@@ -186,7 +187,7 @@ impl Object {
                     Err(evidence) => Some(evidence),
                 }
             }
-            Err(_) => match self.kill_everything(epoch, up).await? {
+            Err(_) => match self.kill_everything(up).await? {
                 Ok(torn) => return Ok(torn),
                 Err(evidence) => evidence,
             },
@@ -201,11 +202,10 @@ impl Object {
     }
 
     /// The job list cannot be read, so nobody is spared. `Err` carries what evidence there is that it did not do.
-    async fn kill_everything(&self, epoch: u64, up: &Up) -> Result<Result<Torn, Option<Evidence>>, Refusal> {
+    async fn kill_everything(&self, up: &Up) -> Result<Result<Torn, Option<Evidence>>, Refusal> {
         let order = self.store.take_orders(1)?;
         let request = TeardownRequest { order, spare: Vec::new(), grace_ms: Some(KILL_ALL_GRACE_MS) };
         let answer = up.supervisor.kill_all(&request, KILL_ALL_DEADLINE_MS).await;
-        self.still(epoch)?;
         match answer {
             Ok(report) => {
                 self.apply_fates(order, None)?;

@@ -53,7 +53,7 @@ impl Object {
                     Some(flight) => return flight.await.map(deduped),
                     // An earlier incarnation left it: recovery settles it, and then the ledger knows.
                     None => {
-                        self.recovered.set(false);
+                        self.must_recover();
                         self.recovered(epoch).await?;
                     }
                 },

@@ -158,6 +158,12 @@ impl Object {
                 console_error!("alarm: {}: {}", task.text(), refusal.message);
             }
         }
+        // What was done needs no second look: the alarm moves on to what is next.
+        if let Ok(Some(next)) = self.store.dues().map(|dues| dues.iter().map(|due| due.at).min())
+            && self.alarm_at.get() != Some(next)
+        {
+            self.set_alarm(next);
+        }
     }
 
     /// Counts the wake-up, puts off what is due by one retry, and sets the next alarm, before anything is done.

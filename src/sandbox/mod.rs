@@ -76,9 +76,8 @@ impl DurableObject for Sandbox {
     }
 
     async fn alarm(&self) -> worker::Result<Response> {
-        if let Ok(object) = self.object.as_ref() {
-            object.wake().await;
-        }
+        let Ok(object) = self.object.as_ref().map(Rc::clone) else { return Response::empty() };
+        AssertUnwindSafe(async move { object.wake().await }).await;
         Response::empty()
     }
 }
@@ -89,12 +88,12 @@ impl Sandbox {
     pub async fn invoke(&self, request: String) -> Result<String, JsValue> {
         let request: SandboxRequest =
             serde_json::from_str(&request).map_err(|e| js_sys::Error::new(&e.to_string()))?;
-        #[cfg(feature = "panic-hook")]
-        crate::panic_hook::trip(crate::panic_hook::Place::Sandbox, request.key.as_str());
-        match self.object.as_ref() {
-            Ok(object) => Ok(Rc::clone(object).answer(request).await),
-            Err(error) => Ok(told::<()>(Err(error.clone().into()))),
-        }
+        let answer = match self.object.as_ref() {
+            // A panic fails its own call; what it left half-done is in storage, and recovery reads it there.
+            Ok(object) => AssertUnwindSafe(Rc::clone(object).answer(request)),
+            Err(error) => return Ok(told::<()>(Err(error.clone().into()))),
+        };
+        Ok(answer.await)
     }
 }
 

@@ -16,14 +16,17 @@ use ringfence_wire::contract::{Ensured, ExecDone, GoneReason, TeardownSummary};
 use ringfence_wire::ids::Order;
 use ringfence_wire::refusal::Refusal;
 use ringfence_wire::supervisor::{JobView, TeardownMode};
+use worker::console_error;
 
 use super::boot::Up;
 use super::fence::Torn;
+use super::lifetime::RETRY_MS;
 use super::lock::Hold;
 use super::settle::Unproven;
 use super::store::head::Boot;
 use super::store::ledger::{Entry, LedgerState};
 use super::store::processes::Process;
+use super::store::tables::Task;
 use super::{Object, refusals};
 use crate::clock;
 use crate::sql::StoreError;
@@ -70,10 +73,19 @@ impl Object {
         }
         let left = self.left()?;
         if !left.is_nothing() {
+            self.plan(Task::Recover, clock::now_ms() + RETRY_MS)?;
             self.settle_left(epoch, left).await?;
         }
         self.recovered.set(true);
         Ok(())
+    }
+
+    /// Something was left open: whoever comes next settles it first, and an alarm comes if nobody does.
+    pub fn must_recover(&self) {
+        self.recovered.set(false);
+        if let Err(error) = self.plan(Task::Recover, clock::now_ms() + RETRY_MS) {
+            console_error!("{error}");
+        }
     }
 
     fn left(&self) -> Result<Left, StoreError> {

@@ -156,35 +156,60 @@ impl Store {
         )
     }
 
-    /// The boot a record's start is about to be sent to.
+    /// The boot a record's start is about to be sent to. False if the record waits for a start no more.
     pub fn bind_to_boot(
         &self,
         id: &ProcessId,
         generation: u64,
         boot_id: &BootId,
         identity: ExecutionIdentity,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
+        #[derive(Deserialize)]
+        struct Bound {}
         let identity = serde_json::to_value(identity)?;
-        self.sql.run(
-            "UPDATE processes SET generation = ?, boot_id = ?, identity = ? WHERE id = ?",
-            [generation.into(), boot_id.as_str().into(), identity.as_str().into(), id.as_str().into()],
-        )
+        let starting = serde_json::to_string(&Record::Starting)?;
+        let bound: Option<Bound> = self.sql.row(
+            "UPDATE processes SET generation = ?, boot_id = ?, identity = ? WHERE id = ? AND record = ? RETURNING id",
+            [
+                generation.into(),
+                boot_id.as_str().into(),
+                identity.as_str().into(),
+                id.as_str().into(),
+                (&starting).into(),
+            ],
+        )?;
+        Ok(bound.is_some())
     }
 
+    /// The start is proven to have happened. A stop that was asked for meanwhile stays asked for.
     pub fn confirm_start(&self, id: &ProcessId, record: &Record, started_at: u64) -> Result<(), StoreError> {
         self.sql.run(
             "UPDATE processes SET started_at = ? WHERE id = ? AND settled = 0",
             [started_at.into(), id.as_str().into()],
         )?;
-        self.set_record(id, record, started_at)
+        let starting = serde_json::to_string(&Record::Starting)?;
+        self.write_record(id, record, started_at, "record", &starting)
     }
 
     /// A settled record never changes again.
     pub fn set_record(&self, id: &ProcessId, record: &Record, now: u64) -> Result<(), StoreError> {
+        self.write_record(id, record, now, "settled", "0")
+    }
+
+    fn write_record(
+        &self,
+        id: &ProcessId,
+        record: &Record,
+        now: u64,
+        column: &str,
+        still: &str,
+    ) -> Result<(), StoreError> {
         let (text, settled) = (serde_json::to_string(record)?, settled(record));
         self.sql.run(
-            "UPDATE processes SET record = ?, settled = ?, ended_at = ? WHERE id = ? AND settled = 0",
-            [(&text).into(), settled.into(), settled.then_some(now).into(), id.as_str().into()],
+            &format!(
+                "UPDATE processes SET record = ?, settled = ?, ended_at = ? WHERE id = ? AND {column} = ?"
+            ),
+            [(&text).into(), settled.into(), settled.then_some(now).into(), id.as_str().into(), still.into()],
         )?;
         if settled { self.forget_oldest_processes() } else { Ok(()) }
     }
