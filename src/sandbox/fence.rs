@@ -53,10 +53,6 @@ impl Torn {
     pub fn nothing() -> Self {
         Self { mode: TeardownMode::Selective, evidence: None }
     }
-
-    pub fn killed(&self) -> u64 {
-        self.evidence.as_ref().map_or(0, |evidence| evidence.killed_count)
-    }
 }
 
 /// While this lives the region is open. Left by a panic, the next call finds the fence marked open and recovers.
@@ -253,7 +249,7 @@ fn done(up: &Up, job: &JobView, entry: &Entry, torn: Torn) -> Result<ExecDone, U
         receipt: settle::receipt(end, job.tail.as_ref(), false),
         ensured: Ensured { generation: up.generation, rebuilt: up.rebuilt, expires_at: up.expires_at },
         granted: Vec::new(),
-        killed: end.sweep.killed_count + torn.killed(),
+        killed: settle::killed(&end.sweep, torn.evidence.as_ref()),
         teardown: TeardownSummary { mode: torn.mode, evidence: torn.evidence },
     })
 }

@@ -183,7 +183,7 @@ impl Object {
             receipt: settle::receipt(end, job.tail.as_ref(), true),
             ensured: Ensured { generation: up.generation, rebuilt: false, expires_at: up.expires_at },
             granted: Vec::new(),
-            killed: end.sweep.killed_count + torn.killed(),
+            killed: settle::killed(&end.sweep, torn.evidence.as_ref()),
             teardown: TeardownSummary { mode: torn.mode, evidence: torn.evidence.clone() },
         };
         Ok(self.store.record_receipt(&entry.job, &done, clock::now_ms())?)

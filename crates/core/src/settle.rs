@@ -8,6 +8,7 @@
 //!   run again for the caller.
 
 use ringfence_wire::contract::{Receipt, ReceiptEnd};
+use ringfence_wire::evidence::Evidence;
 use ringfence_wire::ids::{BootId, Nonce};
 use ringfence_wire::supervisor::{EndRecord, JobState, JobView, StopFinding, StopReport, Tail};
 
@@ -136,13 +137,26 @@ pub fn receipt(end: &EndRecord, tail: Option<&Tail>, recovered: bool) -> Receipt
     }
 }
 
+/// How many processes ended with an exec: those its own end swept and those its teardown killed. A teardown that
+/// came while the job was still ending is in both records, so a process that both name counts once.
+pub fn killed(own: &Evidence, torn: Option<&Evidence>) -> u64 {
+    let Some(torn) = torn else { return own.killed_count };
+    let unnamed = |evidence: &Evidence| {
+        evidence.killed_count.saturating_sub(u64::try_from(evidence.killed.len()).unwrap_or(u64::MAX))
+    };
+    let only_torn =
+        torn.killed.iter().filter(|one| own.killed.iter().all(|other| other.identity != one.identity));
+    let named = own.killed.iter().chain(only_torn).count();
+    u64::try_from(named).unwrap_or(u64::MAX).saturating_add(unnamed(own).max(unnamed(torn)))
+}
+
 #[cfg(test)]
 #[cfg(not(target_arch = "wasm32"))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ringfence_wire::evidence::{Evidence, KillMethod, KillScope};
-    use ringfence_wire::ids::{Cursor, Order};
+    use ringfence_wire::evidence::{KillMethod, KillScope, SeenProcess};
+    use ringfence_wire::ids::{Cursor, Order, ProcessIdentity};
     use ringfence_wire::supervisor::{ExecutionIdentity, JobKind, StreamDigest};
 
     fn sent() -> Sent {
@@ -259,6 +273,38 @@ mod tests {
             let view = view(JobState::Completed, Some(bad));
             assert_eq!(settle(&sent(), Answer::Job(&view)), Settlement::Unknown(Unknown::WrongProof));
         }
+    }
+
+    fn swept(pids: &[i32], count: u64) -> Evidence {
+        let mut evidence = Evidence::nothing_to_do(KillScope::Namespace, KillMethod::NoChildLeft);
+        evidence.killed = pids
+            .iter()
+            .map(|pid| SeenProcess {
+                identity: ProcessIdentity { pid: *pid, start_time: 1 },
+                name: String::new(),
+            })
+            .collect();
+        evidence.killed_count = count;
+        evidence
+    }
+
+    #[test]
+    fn a_process_that_the_end_and_the_teardown_both_name_is_killed_once() {
+        assert_eq!(killed(&swept(&[5], 1), Some(&swept(&[5], 1))), 1);
+        assert_eq!(killed(&swept(&[5], 1), Some(&swept(&[6, 5], 2))), 2);
+        assert_eq!(killed(&swept(&[], 0), Some(&swept(&[6], 1))), 1);
+        assert_eq!(killed(&swept(&[5], 1), None), 1);
+        let reused = {
+            let mut other = swept(&[5], 1);
+            other.killed[0].identity.start_time = 2;
+            other
+        };
+        assert_eq!(killed(&swept(&[5], 1), Some(&reused)), 2, "another process under a reused pid");
+    }
+
+    #[test]
+    fn what_was_killed_beyond_the_named_is_counted_once_too() {
+        assert_eq!(killed(&swept(&[1, 2], 10), Some(&swept(&[2, 3], 7))), 3 + 8);
     }
 
     proptest! {

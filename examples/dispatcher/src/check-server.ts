@@ -25,7 +25,12 @@ server.listen(${PORT}, "127.0.0.1", () => console.log("listening on ${PORT}"));
 '`;
 
 // The command also leaves a process behind, which the fence must kill while it spares the server.
-const DIAL = `sleep 300 & curl -sS --retry 50 --retry-delay 0 --retry-connrefused http://127.0.0.1:${PORT}/from-the-fence`;
+const DIAL = `sleep 300 &
+for attempt in $(seq 100); do
+  curl -sf http://127.0.0.1:${PORT}/from-the-fence && exit 0
+  sleep 0.05
+done
+exit 1`;
 const DIAL_AFTERWARDS = `curl -sS http://127.0.0.1:${PORT}/afterwards`;
 /** curl's exit code for "could not connect". */
 const CURL_REFUSED = 7;
@@ -44,9 +49,14 @@ export class CheckServer extends WorkflowEntrypoint<Env> {
     // One durable step: does its work once, records one line, keeps the value for the steps after it.
     const told = async <T extends Rpc.Serializable<T>>(name: string, work: () => Promise<Told<T>>): Promise<T> =>
       (await step.do(name, async () => {
-        const { value, text, data } = await work();
-        await timeline.record(name, text, data ?? {});
-        return value;
+        try {
+          const { value, text, data } = await work();
+          await timeline.record(name, text, data ?? {});
+          return value;
+        } catch (error) {
+          await timeline.record(`${name} failed`, String(error), {});
+          throw error;
+        }
       })) as T;
 
     try {
