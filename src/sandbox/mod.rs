@@ -88,6 +88,8 @@ impl Sandbox {
     pub async fn invoke(&self, request: String) -> Result<String, JsValue> {
         let request: SandboxRequest =
             serde_json::from_str(&request).map_err(|e| js_sys::Error::new(&e.to_string()))?;
+        #[cfg(feature = "panic-hook")]
+        crate::panic_hook::trip(crate::panic_hook::Place::Sandbox, request.key.as_str());
         let answer = match self.object.as_ref() {
             // A panic fails its own call; what it left half-done is in storage, and recovery reads it there.
             Ok(object) => AssertUnwindSafe(Rc::clone(object).answer(request)),
