@@ -58,23 +58,23 @@ impl Object {
         let head = self.known_head()?;
         self.admit(&head, pass)?;
         let epoch = self.epoch.get();
-        for settled in [false, true] {
+        let process = loop {
             match self.find(&input)? {
                 Found::Answer(answer) => return answer,
                 Found::Open(process) => match self.starts.get(&process.id.0) {
                     Some(flight) => {
                         return flight.await.map(|done| StartDetachedDone { deduped: true, ..done });
                     }
-                    None if settled => return Err(refusals::effect_unknown("its start is not settled yet")),
+                    // An earlier incarnation left it: recovery settles it, and then the record knows.
                     None => self.must_recover(),
                 },
-                Found::Free if settled => break,
+                // From here to the declaration nothing awaits.
+                Found::Free if self.recovered.get() => break self.declare(&input, floor_rule)?,
                 Found::Free => {}
             }
             self.recovered(epoch).await?;
             self.still(epoch)?;
-        }
-        let process = self.declare(&input, floor_rule)?;
+        };
         let object = Rc::clone(self);
         let id = process.id.0.clone();
         self.starts.launch(id, async move { object.start(epoch, process, input).await }).await

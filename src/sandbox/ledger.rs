@@ -46,33 +46,21 @@ impl Object {
         let head = self.known_head()?;
         self.admit(&head, pass)?;
         let epoch = self.epoch.get();
-        loop {
+        let entry = loop {
             match self.look_up(&input)? {
                 Found::Answer(answer) => return *answer,
                 Found::Open(entry) => match self.execs.get(&entry.job.0) {
                     Some(flight) => return flight.await.map(deduped),
                     // An earlier incarnation left it: recovery settles it, and then the ledger knows.
-                    None => {
-                        self.must_recover();
-                        self.recovered(epoch).await?;
-                    }
+                    None => self.must_recover(),
                 },
-                Found::Free => break,
+                // From here to the reservation nothing awaits.
+                Found::Free if self.recovered.get() => break self.reserve(&input, floor_rule)?,
+                Found::Free => {}
             }
+            self.recovered(epoch).await?;
             self.still(epoch)?;
-        }
-        self.recovered(epoch).await?;
-        self.still(epoch)?;
-        // Another call may have reserved the key while this one waited.
-        match self.look_up(&input)? {
-            Found::Answer(answer) => return *answer,
-            Found::Open(entry) => match self.execs.get(&entry.job.0) {
-                Some(flight) => return flight.await.map(deduped),
-                None => return Err(refusals::interrupted()),
-            },
-            Found::Free => {}
-        }
-        let entry = self.reserve(&input, floor_rule)?;
+        };
         let object = Rc::clone(self);
         let job = entry.job.0.clone();
         self.execs.launch(job, async move { object.run_entry(epoch, entry, input).await }).await
