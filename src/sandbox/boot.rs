@@ -35,7 +35,7 @@ const HELLO_DEADLINE_MS: u64 = 2_000;
 const HELLO_PAUSE_MS: (u64, u64) = (5, 100);
 const BOOT_ATTEMPTS: u32 = 2;
 /// How long the platform keeps the container once the object has left memory.
-pub const INACTIVITY_MS: u64 = 10 * 60 * 1_000;
+pub const INACTIVITY_MS: u64 = 5 * 60 * 1_000;
 
 /// What a call needs the container to be.
 #[derive(Clone, Debug)]

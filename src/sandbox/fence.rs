@@ -155,7 +155,8 @@ impl Object {
         input: &ExecInput,
     ) -> Result<JobView, Unproven> {
         let tail_bytes = input.tail_bytes.unwrap_or(DEFAULT_TAIL_BYTES);
-        self.follow(epoch, up, ran?, tail_bytes, Until::Terminal, 0).await
+        let job = self.follow(epoch, up, ran?, tail_bytes, Until::Terminal, 0).await?;
+        Ok(self.with_tail(up, job, tail_bytes).await)
     }
 
     /// Kills what the fence left and spares what is declared, or destroys the container. `order` was taken when the

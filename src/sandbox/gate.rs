@@ -7,7 +7,9 @@
 
 use ringfence_core::seal::{self, Subject};
 use ringfence_core::ticket::{self, Secrets};
-use ringfence_wire::internal::{AdmissionCall, AdmissionRequest, INTERNAL_VERSION, Pass, SlotState};
+use ringfence_wire::internal::{
+    AdmissionCall, AdmissionRequest, INTERNAL_VERSION, Pass, RenewAnswer, SlotState,
+};
 use ringfence_wire::refusal::{Refusal, RefusalKind};
 
 use super::store::head::{Boot, Head};
@@ -105,21 +107,28 @@ impl Object {
     }
 
     /// The slot lives on, and this is what the registry may show.
-    pub async fn renew_slot(&self, head: &Head) -> Result<(), ObjectFault> {
-        let (Some(slot), Some(expires_at)) = (head.slot.clone(), head.expires_at) else { return Ok(()) };
-        self.admission(AdmissionCall::Renew {
+    pub async fn renew_slot(&self, head: &Head) -> Result<RenewAnswer, ObjectFault> {
+        let (Some(slot), Some(expires_at)) = (head.slot.clone(), head.expires_at) else {
+            return Ok(RenewAnswer::Renewed);
+        };
+        let answer = self.admission(AdmissionCall::Renew {
             consumer: head.consumer.clone(),
             key: head.key.clone(),
             slot,
             labels: head.labels(),
             expires_at,
-        })
-        .await
+        });
+        Ok(serde_json::from_str(&answer.await?)?)
     }
 
     /// Does anything run under this slot, or will it? A slot that is not held now is given up for good.
     pub fn slot_state(&self, slot: &str) -> Result<SlotState, StoreError> {
-        let Some(head) = self.store.head()? else { return Ok(SlotState::Gone) };
+        let now = clock::now_ms();
+        let Some(head) = self.store.head()? else {
+            self.store.give_up_slot(slot, now)?;
+            self.store.slot_released(slot)?;
+            return Ok(SlotState::Gone);
+        };
         if self.store.slot_is_ending(slot)? {
             return Ok(SlotState::Held);
         }
@@ -127,18 +136,18 @@ impl Object {
         if current && (self.container_runs() || head.boot != Boot::None || self.is_busy()) {
             return Ok(SlotState::Held);
         }
-        self.store.give_up_slot(slot, clock::now_ms())?;
+        self.store.give_up_slot(slot, now)?;
         self.store.slot_released(slot)?;
         Ok(SlotState::Gone)
     }
 
-    async fn admission(&self, call: AdmissionCall) -> Result<(), ObjectFault> {
+    async fn admission(&self, call: AdmissionCall) -> Result<String, ObjectFault> {
         let secrets = self.secrets().map_err(|refusal| ObjectFault::Failed(refusal.message))?;
         let request = AdmissionRequest {
             version: INTERNAL_VERSION,
             seal: seal::seal(&secrets, Subject::Admission),
             call,
         };
-        objects::call_admission(&self.env, &request, ADMISSION_DEADLINE_MS).await.map(drop)
+        objects::call_admission(&self.env, &request, ADMISSION_DEADLINE_MS).await
     }
 }

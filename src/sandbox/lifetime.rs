@@ -1,16 +1,17 @@
 //! The sandbox's deadline, its slot's life, and the one alarm that sees to both.
 //!
 //! Invariant: while anything of the sandbox could need attention an alarm is set; the next one is set before
-//! anything else is done in one, no failure leaves the handler, and two are at least [`MIN_INTERVAL_MS`] apart. Each
+//! anything else is done in one, no failure leaves the handler, and no two come closer than a minimum interval. Each
 //! fuse works without the others: this alarm, the platform's inactivity timeout, and the supervisor's own deadline,
 //! which only the object can move.
 
 use std::rc::Rc;
 
-use ringfence_core::lifetime::{Life, prolonged};
+use ringfence_core::admission::SLOT_LEASE_MS;
+use ringfence_core::lifetime::{Life, next_alarm, prolonged};
 use ringfence_core::recipe::DEFAULT_LIFETIME_MS;
 use ringfence_wire::contract::{EnsureOptions, Ensured, GoneReason, Recipe};
-use ringfence_wire::internal::Pass;
+use ringfence_wire::internal::{Pass, RenewAnswer};
 use ringfence_wire::refusal::{Refusal, RefusalKind};
 use worker::console_error;
 use worker::durable::ScheduledTime;
@@ -22,14 +23,14 @@ use super::{Object, refusals};
 use crate::clock;
 use crate::sql::StoreError;
 
-/// Between two alarms.
-pub const MIN_INTERVAL_MS: u64 = 1_000;
 /// A task that failed, or was begun and not seen to end, is tried again.
 pub const RETRY_MS: u64 = 5_000;
 /// While a call or a declared process needs the container: the slot is renewed and the inactivity timeout set anew.
 pub const RENEW_BUSY_MS: u64 = 60_000;
-/// Otherwise the platform's inactivity timeout is let pass, and looked at afterwards.
-const RENEW_IDLE_MS: u64 = INACTIVITY_MS + 30_000;
+/// Otherwise the platform's inactivity timeout is let pass, and looked at afterwards. It counts from when the object
+/// left memory, up to two and a half minutes after its last call; an alarm before that would keep the container.
+const RENEW_IDLE_MS: u64 = INACTIVITY_MS + 3 * 60 * 1_000;
+const _: () = assert!(RENEW_IDLE_MS < SLOT_LEASE_MS && RENEW_BUSY_MS < INACTIVITY_MS);
 
 impl Object {
     /// `ensureSandbox`: options, then a container that is up.
@@ -55,7 +56,19 @@ impl Object {
             self.prolong_inside(&up, expires_at).await?;
             up.expires_at = expires_at;
         }
+        if up.rebuilt || options.labels.is_some() || options.lifetime_ms.is_some() {
+            self.show_in_registry().await;
+        }
         Ok(Ensured { generation: up.generation, rebuilt: up.rebuilt, expires_at: up.expires_at })
+    }
+
+    /// The registry shows a sandbox as its last renewal told it.
+    pub async fn show_in_registry(&self) {
+        let Ok(head) = self.known_head() else { return };
+        if let Err(error) = self.renew_slot(&head).await {
+            // The next renewal tells it.
+            console_error!("registry: {error}");
+        }
     }
 
     /// Labels and lifetime. A life is prolonged from now, never shortened, and never past the maximum from its start.
@@ -130,7 +143,7 @@ impl Object {
     }
 
     fn set_alarm(&self, at: u64) {
-        let at = at.max(self.last_alarm.get() + MIN_INTERVAL_MS);
+        let Some(at) = next_alarm([at], self.last_alarm.get()) else { return };
         self.alarm_at.set(Some(at));
         let storage = self.state.storage();
         self.later(async move {
@@ -254,6 +267,15 @@ impl Object {
         if let Some(up) = self.up(&head)? {
             self.acknowledge(&up).await;
         }
-        self.renew_slot(&head).await.map_err(|e| refusals::unavailable("admission", e.to_string()))
+        let answer = self.renew_slot(&head).await;
+        match answer.map_err(|e| refusals::unavailable("admission", e.to_string()))? {
+            RenewAnswer::Renewed => Ok(()),
+            // Unless another slot was given to it meanwhile, what runs here was not admitted.
+            RenewAnswer::NotHeld if self.known_head()?.slot != head.slot => Ok(()),
+            RenewAnswer::NotHeld => self
+                .end(GoneReason::ContainerStopped, "the admission gate does not know its slot")
+                .await
+                .map(drop),
+        }
     }
 }

@@ -15,7 +15,7 @@ use ringfence_core::status::Record;
 use ringfence_wire::contract::{Ensured, ExecDone, GoneReason, TeardownSummary};
 use ringfence_wire::ids::Order;
 use ringfence_wire::refusal::Refusal;
-use ringfence_wire::supervisor::{JobView, TeardownMode};
+use ringfence_wire::supervisor::TeardownMode;
 use worker::console_error;
 
 use super::boot::Up;
@@ -166,11 +166,11 @@ impl Object {
             return Ok(self.store.record_unknown(&entry.job, detail, now)?);
         }
         let seen = match self.find_or_forbid(up, &sent, &entry.job, order, WHY).await {
-            Ok(view) => self.with_tail(epoch, up, view).await,
+            Ok(job) => self.follow(epoch, up, job, DEFAULT_TAIL_BYTES, Until::Terminal, 0).await,
             Err(unproven) => Err(unproven),
         };
         let job = match seen {
-            Ok(job) => job,
+            Ok(job) => self.with_tail(up, job, DEFAULT_TAIL_BYTES).await,
             Err(Unproven::NotRun(_)) => return Ok(self.store.release_entry(&entry.job)?),
             Err(Unproven::Unknown(detail)) => {
                 return Ok(self.store.record_unknown(&entry.job, &detail, now)?);
@@ -187,12 +187,5 @@ impl Object {
             teardown: TeardownSummary { mode: torn.mode, evidence: torn.evidence.clone() },
         };
         Ok(self.store.record_receipt(&entry.job, &done, clock::now_ms())?)
-    }
-
-    /// The job once more, terminal and with its output's tail.
-    async fn with_tail(&self, epoch: u64, up: &Up, job: JobView) -> Result<JobView, Unproven> {
-        let asked = up.supervisor.await_job(&job.id, job.order, DEFAULT_TAIL_BYTES, Until::Terminal).await;
-        let job = asked.map_err(Unproven::unknown)?;
-        self.follow(epoch, up, job, DEFAULT_TAIL_BYTES, Until::Terminal, 0).await
     }
 }

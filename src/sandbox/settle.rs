@@ -148,6 +148,14 @@ impl Object {
         }
     }
 
+    /// A terminal job whose answer came without its output's tail, once more, with it if it can be had.
+    pub async fn with_tail(&self, up: &Up, job: JobView, tail_bytes: u64) -> JobView {
+        if job.tail.is_some() || tail_bytes == 0 || !self.container_runs() {
+            return job;
+        }
+        up.supervisor.await_job(&job.id, job.order, tail_bytes, Until::Terminal).await.unwrap_or(job)
+    }
+
     /// Follows a job that was started until it is as far as asked. `limit_ms` is how long it may take by its own
     /// rules: the supervisor ends it then, and one that does not is given up a little later.
     pub async fn follow(

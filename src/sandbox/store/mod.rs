@@ -39,7 +39,7 @@ impl Store {
     }
 
     /// Makes the tables, before the first write.
-    fn prepare(&self) -> Result<(), StoreError> {
+    pub(super) fn prepare(&self) -> Result<(), StoreError> {
         if self.blank.get() {
             schema::migrate(&self.sql, 0)?;
             self.blank.set(false);

@@ -53,6 +53,7 @@ pub struct Due {
 impl Store {
     /// From now on the slot is given up.
     pub fn give_up_slot(&self, slot: &str, now: u64) -> Result<(), StoreError> {
+        self.prepare()?;
         self.sql.run(
             "INSERT OR IGNORE INTO slots (slot, state, since) VALUES (?, 'releasing', ?)",
             [slot.into(), now.into()],
