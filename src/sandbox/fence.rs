@@ -239,7 +239,7 @@ fn proven(report: TeardownReport) -> Result<Torn, Evidence> {
 }
 
 /// The receipt, if there is a proof of it.
-fn done(up: &Up, job: &JobView, entry: &Entry, torn: Torn, swept_itself: bool) -> Result<ExecDone, Unproven> {
+fn done(up: &Up, job: &JobView, entry: &Entry, torn: Torn) -> Result<ExecDone, Unproven> {
     let sent = Sent { nonce: entry.nonce.clone(), boot_id: up.boot_id.clone() };
     let end = match settle::settle(&sent, settle::Answer::Job(job)) {
         Settlement::Ended(end) => end,
