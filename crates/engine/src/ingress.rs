@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
@@ -156,7 +157,10 @@ impl Passage {
             }
             Some(Action::Cut { bytes }) => {
                 let answer = self.forward(any(request)).await?;
-                Ok(answer.map(|body| Shortened { body, left: bytes }.boxed()))
+                Ok(answer.map(|body| {
+                    let pause = Box::pin(tokio::time::sleep(FLUSH_PAUSE));
+                    BodyExt::boxed(Shortened { body, left: bytes, pause })
+                }))
             }
         }
     }
@@ -200,11 +204,15 @@ fn boxed(error: hyper::Error) -> AnyError {
     Box::new(error)
 }
 
-/// A body that fails after so many bytes.
+/// A body that fails after so many bytes, once they have been sent.
 struct Shortened {
     body: AnyBody,
     left: u64,
+    pause: Pin<Box<tokio::time::Sleep>>,
 }
+
+/// What was given to the connection before an error is dropped with it unless it was flushed by then.
+const FLUSH_PAUSE: Duration = Duration::from_millis(50);
 
 impl Body for Shortened {
     type Data = Bytes;
@@ -215,6 +223,7 @@ impl Body for Shortened {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, AnyError>>> {
         if self.left == 0 {
+            ready!(self.pause.as_mut().poll(context));
             return Poll::Ready(Some(Err(Box::new(Cut))));
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
@@ -223,6 +232,7 @@ impl Body for Shortened {
                 Ok(mut data) => {
                     let keep = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
                     self.left -= keep as u64;
+                    self.pause.as_mut().reset(tokio::time::Instant::now() + FLUSH_PAUSE);
                     Frame::data(data.split_to(keep))
                 }
                 Err(other) => other,
