@@ -77,8 +77,8 @@ pub fn random_id() -> String {
 
 impl Engine {
     pub fn new(config: EngineConfig, state: StateDir, spawner: Spawner) -> Arc<Self> {
-        let cgroups = Cgroups::detect(state.path());
-        cgroups.remove_stale();
+        let mut cgroups = Cgroups::detect(state.path());
+        cgroups.prepare();
         Arc::new(Self {
             calls: CallLog::default(),
             denials: Arc::default(),
@@ -267,6 +267,7 @@ impl Engine {
         for sidecar in self.all_sidecars() {
             self.remove_sidecar(&sidecar);
         }
+        self.cgroups.release();
         left.into_iter().flatten().collect()
     }
 

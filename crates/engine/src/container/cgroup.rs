@@ -39,12 +39,25 @@ enum Version {
 pub struct Groups(Vec<PathBuf>);
 
 impl Cgroups {
-    /// Finds the hierarchies this process may make groups in.
+    /// Finds the hierarchies this process may make groups in. Changes nothing.
     pub fn detect(state_dir: &Path) -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let parents = candidates(&own, &mounts).into_iter().filter_map(Parent::ready).collect();
+        let parents = candidates(&own, &mounts).into_iter().filter_map(Parent::usable).collect();
         Self { parents, mark: mark(state_dir) }
+    }
+
+    /// Makes what the containers' groups lie in, and removes those that a crashed engine of this state directory left.
+    pub fn prepare(&mut self) {
+        self.parents.retain_mut(Parent::prepare);
+        self.remove_stale();
+    }
+
+    /// Removes what [`Self::prepare`] made, where no other engine uses it.
+    pub fn release(&self) {
+        for parent in self.parents.iter().filter(|parent| parent.version == Version::Two) {
+            let _ = fs::remove_dir(&parent.path);
+        }
     }
 
     pub fn bounds_pids(&self) -> bool {
@@ -77,8 +90,7 @@ impl Cgroups {
         Ok(groups)
     }
 
-    /// Removes the groups that a crashed engine of the same state directory left.
-    pub fn remove_stale(&self) {
+    fn remove_stale(&self) {
         for parent in &self.parents {
             let Ok(entries) = fs::read_dir(&parent.path) else { continue };
             for entry in entries.flatten() {
@@ -108,21 +120,42 @@ fn remove(path: &Path) {
 }
 
 impl Parent {
-    /// The parent, if groups can be made in it.
-    fn ready(mut self) -> Option<Self> {
+    /// The parent, if groups that bound something can be made in it.
+    fn usable(mut self) -> Option<Self> {
         if self.version == Version::Two {
-            fs::create_dir_all(&self.path).ok()?;
-            // Those the kernel or another manager refuses stay off; what is on is read back.
-            for controller in ["+pids", "+memory"] {
-                let _ = fs::write(self.path.parent()?.join("cgroup.subtree_control"), controller);
-                let _ = fs::write(self.path.join("cgroup.subtree_control"), controller);
-            }
-            let on = fs::read_to_string(self.path.join("cgroup.subtree_control")).unwrap_or_default();
-            self.pids = on.split_whitespace().any(|name| name == "pids");
-            self.memory = on.split_whitespace().any(|name| name == "memory");
+            let top = self.path.parent()?.to_owned();
+            self.read_controllers(&top.join("cgroup.controllers"));
         }
-        let writable = rustix::fs::access(&self.path, rustix::fs::Access::WRITE_OK).is_ok();
+        let made_in = match self.version {
+            Version::One => self.path.as_path(),
+            Version::Two => self.path.parent()?,
+        };
+        let writable = rustix::fs::access(made_in, rustix::fs::Access::WRITE_OK).is_ok();
         (writable && (self.pids || self.memory)).then_some(self)
+    }
+
+    /// False: it cannot be used after all.
+    fn prepare(&mut self) -> bool {
+        if self.version == Version::One {
+            return true;
+        }
+        let Some(top) = self.path.parent().map(Path::to_owned) else { return false };
+        if fs::create_dir_all(&self.path).is_err() {
+            return false;
+        }
+        // Those that the kernel or another manager refuses stay off; what is on is read back.
+        for controller in ["+pids", "+memory"] {
+            let _ = fs::write(top.join("cgroup.subtree_control"), controller);
+            let _ = fs::write(self.path.join("cgroup.subtree_control"), controller);
+        }
+        self.read_controllers(&self.path.join("cgroup.subtree_control"));
+        self.pids || self.memory
+    }
+
+    fn read_controllers(&mut self, file: &Path) {
+        let on = fs::read_to_string(file).unwrap_or_default();
+        let has = |name: &str| on.split_whitespace().any(|controller| controller == name);
+        (self.pids, self.memory) = (has("pids"), has("memory"));
     }
 }
 
