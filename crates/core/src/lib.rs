@@ -6,7 +6,9 @@
 
 pub mod admission;
 pub mod approval;
+pub mod candidate;
 pub mod detached;
+pub mod egress;
 pub mod fingerprint;
 pub mod job;
 pub mod key;

@@ -4,6 +4,7 @@
 //! the dotted field at fault and the remedy. A known field whose value this version does not serve is refused,
 //! never silently dropped: [`SERVED`] is the one list of those.
 
+use crate::egress::compose;
 use crate::key::parse_idempotency_key;
 use ringfence_wire::contract::{
     DetachedInput, Enforcement, EnsureOptions, ExecInput, Recipe, Repo, StartDetachedInput, WorkspaceMode,
@@ -224,6 +225,8 @@ impl Served {
         names("recipe.profiles", profiles, MAX_PROFILES, MAX_NAME_BYTES)?;
         let targets = recipe.targets.as_deref().unwrap_or_default();
         names("recipe.targets", targets, MAX_TARGETS, MAX_HOST_BYTES)?;
+        let lfs = recipe.lfs == Some(true);
+        compose(recipe, lfs && recipe.repo.is_some(), None)?;
         self.needs(self.egress || profiles.is_empty(), "recipe.profiles")?;
         self.needs(self.egress || targets.is_empty(), "recipe.targets")?;
         let enforced = recipe.enforcement.unwrap_or_default() == Enforcement::Enforce;
@@ -378,8 +381,9 @@ mod tests {
         assert_eq!(field(exec(json!({"idempotencyKey": "i".repeat(129)}))), "idempotencyKey");
         assert_eq!(recipe(json!({"version": "v".repeat(64)})), Ok(()));
         assert_eq!(field(recipe(json!({"version": "v".repeat(65)}))), "recipe.version");
-        assert_eq!(recipe(json!({"targets": vec!["a.test"; MAX_TARGETS]})), Ok(()));
-        assert_eq!(field(recipe(json!({"targets": vec!["a.test"; MAX_TARGETS + 1]}))), "recipe.targets");
+        let targets = |n| recipe(json!({"profiles": ["browser-fetch"], "targets": vec!["a.test"; n]}));
+        assert_eq!(targets(MAX_TARGETS), Ok(()));
+        assert_eq!(field(targets(MAX_TARGETS + 1)), "recipe.targets");
         assert_eq!(
             field(recipe(json!({"profiles": vec!["js-install"; MAX_PROFILES + 1]}))),
             "recipe.profiles"
@@ -464,6 +468,14 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_profile_and_a_target_that_is_no_host_are_named() {
+        assert_eq!(field(recipe(json!({"profiles": ["js-install", "nope"]}))), "recipe.profiles[1]");
+        let bad = json!({"profiles": ["browser-fetch"], "targets": ["a.test", "https://a.test"]});
+        assert_eq!(field(recipe(bad)), "recipe.targets[1]");
+        assert_eq!(field(recipe(json!({"targets": ["a.test"]}))), "recipe.targets");
+    }
+
+    #[test]
     fn what_is_not_served_is_refused_by_its_name() {
         const NONE: Served = Served {
             repo: false,
@@ -479,7 +491,6 @@ mod tests {
             (json!({"recipe": {"version": "1", "repo": {"owner": "o", "name": "n"}}}), "recipe.repo"),
             (json!({"recipe": {"version": "1", "lfs": true}}), "recipe.lfs"),
             (json!({"recipe": {"version": "1", "profiles": ["js-install"]}}), "recipe.profiles"),
-            (json!({"recipe": {"version": "1", "targets": ["a.test"]}}), "recipe.targets"),
             (json!({"recipe": {"version": "1", "enforcement": "report"}}), "recipe.enforcement"),
             (json!({"lfs": true}), "lfs"),
             (json!({"approval": approval}), "approval"),

@@ -16,7 +16,8 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use ringfence_core::approval::{ExtraRules, floor_rule};
-use ringfence_core::{detached, ticket};
+use ringfence_core::egress::{Grant, Hop, Method, decide};
+use ringfence_core::{candidate, detached, ticket};
 use ringfence_wire::ids::{Order, ProcessId};
 use ringfence_wire::supervisor::{JobState, StdinMode, TrackedJob};
 use serde::Deserialize;
@@ -175,4 +176,43 @@ fn floor_case(given: &Value) -> Value {
     let command = given.as_str().or(given["command"].as_str()).expect("a command");
     let stdin = if given["stdin"] == "pipe" { StdinMode::Pipe } else { StdinMode::None };
     json!(floor_rule(command, stdin, &ExtraRules::default()))
+}
+
+#[test]
+fn a_request_is_admitted_for_the_granted_host_only() {
+    run(include_str!("../cases/egress_host.json"), host_case);
+}
+
+fn host_case(given: &Value) -> Value {
+    let rule = json!({"methods": ["GET"], "path": "/**", "why": "a case"});
+    let host = json!({"host": given["granted"], "sources": [], "rules": [rule]});
+    let grant: Grant =
+        serde_json::from_value(json!({"position": "enforce", "hosts": [host]})).expect("a grant");
+    let url = given["url"].as_str().expect("a URL").parse().expect("a URL");
+    json!(decide(&grant, &Hop { method: Method::Get, url }).is_ok())
+}
+
+#[test]
+fn hops_are_admitted_or_denied_for_the_right_reason() {
+    run(include_str!("../cases/egress_hop.json"), hop_case);
+}
+
+fn hop_case(given: &Value) -> Value {
+    let recipe = serde_json::from_value(given["recipe"].clone()).expect("a recipe");
+    let grant = ringfence_core::egress::compose(&recipe, recipe.lfs == Some(true), None).expect("a grant");
+    let text = |name: &str| given[name].as_str().expect("a text");
+    let (Some(method), Ok(url)) = (Method::parse(text("method")), text("url").parse()) else {
+        return json!("unreadable");
+    };
+    match decide(&grant, &Hop { method, url }) {
+        Ok(_) => json!("admitted"),
+        Err(denial) => json!(denial.name()),
+    }
+}
+
+#[test]
+fn candidate_urls_are_plain_loopback_urls() {
+    run(include_str!("../cases/candidate_urls.json"), |given| {
+        json!(candidate::candidates(given.as_str().expect("an output"), &[]))
+    });
 }
