@@ -16,8 +16,10 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use ringfence_core::approval::{ExtraRules, floor_rule};
-use ringfence_core::egress::{Grant, Hop, Method, decide};
-use ringfence_core::{candidate, detached, ticket};
+use ringfence_core::egress::{Grant, Hop, Method, Next, decide, next};
+use ringfence_core::recipe::Served;
+use ringfence_core::status::{self, Record, View};
+use ringfence_core::{candidate, detached, key, ticket};
 use ringfence_wire::ids::{Order, ProcessId};
 use ringfence_wire::supervisor::{JobState, StdinMode, TrackedJob};
 use serde::Deserialize;
@@ -214,5 +216,91 @@ fn hop_case(given: &Value) -> Value {
 fn candidate_urls_are_plain_loopback_urls() {
     run(include_str!("../cases/candidate_urls.json"), |given| {
         json!(candidate::candidates(given.as_str().expect("an output"), &[]))
+    });
+}
+
+#[test]
+fn a_redirect_leads_where_the_standard_says_or_is_denied() {
+    run(include_str!("../cases/redirect.json"), redirect_case);
+}
+
+fn redirect_case(given: &Value) -> Value {
+    let hop = |url: &str| Hop {
+        method: Method::parse(given["method"].as_str().expect("a method")).expect("a method"),
+        url: url.parse().expect("a URL"),
+    };
+    let earlier: Vec<Hop> = (0..given["earlier"].as_u64().unwrap_or(0))
+        .map(|n| hop(&format!("https://a.test/earlier/{n}")))
+        .collect();
+    let status = given["status"].as_u64().expect("a status") as u16;
+    match next(&hop("https://a.test/x/y"), &earlier, status, given["location"].as_str(), true) {
+        Ok(Next::Answer) => json!("answer"),
+        Ok(Next::Follow { hop, body }) => json!([hop.method.as_str(), hop.url.as_str(), body]),
+        Err(denial) => json!(denial.name()),
+    }
+}
+
+#[test]
+fn a_status_says_gone_only_on_proof() {
+    run(include_str!("../cases/status.json"), status_case);
+}
+
+fn status_case(given: &Value) -> Value {
+    let view = match given["view"].as_str() {
+        Some("container-down") => View::ContainerDown,
+        Some("boot-changed") => View::BootChanged,
+        Some("unknown") => View::Unknown,
+        Some("forgotten") => View::Forgotten,
+        Some(_) => View::Unreachable { detail: String::new() },
+        None => View::Job {
+            state: serde_json::from_value(given["view"]["job"].clone()).expect("a job state"),
+            exit_code: serde_json::from_value(given["view"]["exitCode"].clone()).expect("a code"),
+            signal: serde_json::from_value(given["view"]["signal"].clone()).expect("a signal"),
+        },
+    };
+    let record: Option<Record> = serde_json::from_value(given["record"].clone()).expect("a record");
+    let status = match record {
+        Some(record) => status::read(&record, &view).status,
+        None => status::never_started(),
+    };
+    let mut told = json!(status);
+    told.as_object_mut().expect("an object").remove("detail");
+    told
+}
+
+#[test]
+fn names_are_names_at_their_limits_and_no_further() {
+    run(include_str!("../cases/names.json"), |given| {
+        let (kind, text) = given.as_object().expect("an object").iter().next().expect("a name");
+        let text = text.as_str().expect("a text");
+        json!(match kind.as_str() {
+            "consumer" => key::parse_consumer(text).is_ok(),
+            "key" => key::parse_key(text).is_ok(),
+            "idempotencyKey" => key::parse_idempotency_key(text).is_ok(),
+            "processId" => key::parse_process_id(text).is_ok(),
+            other => panic!("no name of this kind: {other}"),
+        })
+    });
+}
+
+#[test]
+fn an_input_is_refused_for_its_first_field_at_fault() {
+    const ALL: Served = Served {
+        repo: true,
+        lfs: true,
+        egress: true,
+        approval: true,
+        stdin_pipe: true,
+        shared_service: true,
+    };
+    run(include_str!("../cases/recipe.json"), |given| {
+        let mut input = given.clone();
+        for value in input.as_object_mut().expect("an object").values_mut() {
+            if let (Some(text), Some(times)) = (value["repeat"][0].as_str(), value["repeat"][1].as_u64()) {
+                *value = json!(text.repeat(times as usize));
+            }
+        }
+        let input = serde_json::from_value(input).expect("an input of the right types");
+        json!(ALL.exec(&input).err().map(|fault| fault.field))
     });
 }
