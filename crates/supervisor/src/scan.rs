@@ -13,7 +13,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Longer than any `/proc/PID/stat`.
 const STAT_BYTES: usize = 1_024;
-const DIRECTORY_BYTES: usize = 32 * 1024;
+/// Small, so that little time passes between the kernel's listing of a process and its reading.
+const DIRECTORY_BYTES: usize = 2 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LookFailed {
@@ -36,6 +37,12 @@ pub struct Look {
 
 impl Look {
     pub fn take() -> Result<Self, LookFailed> {
+        Self::take_and(|_| {})
+    }
+
+    /// Tells of each process the moment it is seen: what forks and exits faster than a look takes can only be hit
+    /// while looking.
+    pub fn take_and(mut tell: impl FnMut(&Seen)) -> Result<Self, LookFailed> {
         let proc = open_proc()?;
         let mut look = Self { seen: Vec::new(), names: Vec::new() };
         let mut entries = [MaybeUninit::uninit(); DIRECTORY_BYTES];
@@ -44,16 +51,21 @@ impl Look {
             let entry = entry.map_err(LookFailed::Listing)?;
             let name = entry.file_name();
             let Some(pid) = name.to_str().ok().and_then(|name| name.parse::<i32>().ok()) else { continue };
-            look.read(&proc, pid)?;
+            if look.read(&proc, pid)?
+                && let Some(seen) = look.seen.last()
+            {
+                tell(seen);
+            }
         }
         Ok(look)
     }
 
-    fn read(&mut self, proc: &OwnedFd, pid: i32) -> Result<(), LookFailed> {
+    /// Whether the process was still there.
+    fn read(&mut self, proc: &OwnedFd, pid: i32) -> Result<bool, LookFailed> {
         let mut text = [0u8; STAT_BYTES];
         let length = match read_stat(proc, pid, &mut text) {
             Ok(length) => length,
-            Err(Errno::NOENT | Errno::SRCH) => return Ok(()),
+            Err(Errno::NOENT | Errno::SRCH) => return Ok(false),
             Err(error) => return Err(LookFailed::Unreadable { pid, error }),
         };
         let stat = text.get(..length).and_then(Stat::parse).ok_or(LookFailed::Malformed(pid))?;
@@ -65,7 +77,7 @@ impl Look {
             stopped: matches!(stat.state, b'T' | b't'),
         });
         self.names.push(stat.name);
-        Ok(())
+        Ok(true)
     }
 
     /// The process at this position, as evidence names it.

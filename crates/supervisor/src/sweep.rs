@@ -5,7 +5,7 @@
 //! leaders all say that they have no child left needs no look at all.
 
 use crate::job::{JobNumber, JobRef, Leader};
-use crate::scan::{self, Look};
+use crate::scan::{self, Look, LookFailed};
 use crate::signalling::{self, Sent};
 use crate::supervisor::{Shared, Supervisor};
 use crate::{limits, sys};
@@ -163,7 +163,7 @@ impl Sweep<'_> {
 
     /// One round: what was found alive, what of it is new, and what could not be placed.
     fn look_and_signal(&mut self, phase: Phase) -> Option<(usize, usize, usize)> {
-        let look = match Look::take() {
+        let look = match self.look(phase) {
             Ok(look) => look,
             Err(failed) => {
                 self.unfinished = Some(failed.to_string());
@@ -207,6 +207,25 @@ impl Sweep<'_> {
             self.kill_everyone();
         }
         Some((members.len(), new, unsettled))
+    }
+
+    /// While it looks, KILL hits at once whatever is plainly below a targeted leader: a process that forks and exits
+    /// within less time than a whole look is never there any more when the look is over.
+    fn look(&self, phase: Phase) -> Result<Look, LookFailed> {
+        if phase == Phase::Term {
+            return Look::take();
+        }
+        let leaders: HashSet<i32> = self.targets.jobs.iter().filter_map(Supervisor::leader_pid).collect();
+        let mut below = leaders;
+        Look::take_and(|seen| {
+            // A leader's pid is its own until it is reaped; the others were seen in this very look.
+            if below.contains(&seen.parent) {
+                below.insert(seen.identity.pid);
+                if seen.alive {
+                    signalling::send(seen.identity, Signal::KILL);
+                }
+            }
+        })
     }
 
     /// Members of this look, and how many processes a second look could not place either.

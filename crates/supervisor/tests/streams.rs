@@ -1,5 +1,7 @@
 //! Output and standard input as a caller sees them.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod harness;
 
 use base64::Engine;

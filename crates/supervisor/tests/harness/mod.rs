@@ -2,7 +2,8 @@
 //!
 //! A supervisor belongs to its [`Ringfenced`]: it, its namespace and its directories are gone when that is dropped.
 //! Where the machine cannot give what a ground needs, the test fails and says what is missing.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use ringfence_wire::ids::{Order, ProcessId};
 use ringfence_wire::supervisor::{
