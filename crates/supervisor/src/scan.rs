@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Longer than any `/proc/PID/stat`.
 const STAT_BYTES: usize = 1_024;
-/// Small, so that little time passes between the kernel's listing of a process and its reading.
-const DIRECTORY_BYTES: usize = 2 * 1024;
+/// A few entries: little time passes between the kernel's listing of a process and its reading.
+const DIRECTORY_BYTES: usize = 128;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LookFailed {

@@ -191,6 +191,7 @@ impl Sweep<'_> {
                 new += 1;
             }
             self.signal(seen.identity, seen.stopped, phase);
+            self.methods.insert(if phase == Phase::Term { KillMethod::Term } else { KillMethod::Kill });
         }
         if phase == Phase::Kill && !members.is_empty() {
             self.kill_everyone();
@@ -209,20 +210,16 @@ impl Sweep<'_> {
         Some((members.len(), new, unsettled))
     }
 
-    /// While it looks, KILL hits at once whatever is plainly below a targeted leader: a process that forks and exits
+    /// While it looks, it signals at once what is plainly below a targeted leader: a process that forks and exits
     /// within less time than a whole look is never there any more when the look is over.
     fn look(&self, phase: Phase) -> Result<Look, LookFailed> {
-        if phase == Phase::Term {
-            return Look::take();
-        }
-        let leaders: HashSet<i32> = self.targets.jobs.iter().filter_map(Supervisor::leader_pid).collect();
-        let mut below = leaders;
+        let mut below: HashSet<i32> = self.targets.jobs.iter().filter_map(Supervisor::leader_pid).collect();
         Look::take_and(|seen| {
             // A leader's pid is its own until it is reaped; the others were seen in this very look.
             if below.contains(&seen.parent) {
                 below.insert(seen.identity.pid);
                 if seen.alive {
-                    signalling::send(seen.identity, Signal::KILL);
+                    self.signal(seen.identity, seen.stopped, phase);
                 }
             }
         })
@@ -320,13 +317,10 @@ impl Sweep<'_> {
         members.into_iter().map(|(at, (owner, method))| (at, owner, method)).collect()
     }
 
-    fn signal(&mut self, to: ProcessIdentity, stopped: bool, phase: Phase) {
+    fn signal(&self, to: ProcessIdentity, stopped: bool, phase: Phase) {
         match phase {
+            Phase::Term if !self.supervisor.termed.borrow_mut().insert(to) => {}
             Phase::Term => {
-                if !self.supervisor.termed.borrow_mut().insert(to) {
-                    return;
-                }
-                self.methods.insert(KillMethod::Term);
                 let sent = signalling::send(to, Signal::TERM);
                 if stopped && sent == Sent::Delivered {
                     // It hears the TERM only when it goes on.
@@ -334,7 +328,6 @@ impl Sweep<'_> {
                 }
             }
             Phase::Kill => {
-                self.methods.insert(KillMethod::Kill);
                 signalling::send(to, Signal::KILL);
             }
         }

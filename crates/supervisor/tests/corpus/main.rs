@@ -101,7 +101,10 @@ fn run(case: &Case, system: &dyn System) -> Result<Duration, String> {
     let born = stage.witness.born();
     std::thread::sleep(Duration::from_millis(100));
     if stage.witness.born() > born {
-        return Err(format!("{} more were born after the end; it claims {claim:?}", stage.witness.born() - born));
+        return Err(format!(
+            "{} more were born after the end; it claims {claim:?}",
+            stage.witness.born() - born
+        ));
     }
     let left: Vec<_> = stage.witness.alive().difference(&spared).copied().collect();
     if !left.is_empty() {
