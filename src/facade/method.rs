@@ -53,3 +53,52 @@ impl Method {
         RPC.iter().find(|(_, known, _)| *known == name).map(|(method, _, parameters)| (*method, *parameters))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Every export of `entry.js` with the names of its methods, as written there.
+    fn exports() -> BTreeMap<String, Vec<String>> {
+        let mut exports = BTreeMap::new();
+        let mut current = None;
+        for line in include_str!("../entry.js").lines() {
+            if let Some(rest) = line.strip_prefix("export ") {
+                let mut words = rest.split_whitespace();
+                let name = match words.next() {
+                    Some("class") => words.next().unwrap(),
+                    Some("default") => "default",
+                    other => panic!("an export of another kind: {other:?}"),
+                };
+                current = Some(name.to_owned());
+                exports.insert(name.to_owned(), Vec::new());
+            } else if line == "}" || line == "};" {
+                current = None;
+            } else if let Some(name) = &current
+                && let Some(method) = line.strip_prefix("  ").and_then(|line| line.split_once('('))
+                && method.0.chars().all(char::is_alphanumeric)
+            {
+                exports.get_mut(name).unwrap().push(method.0.to_owned());
+            }
+        }
+        exports
+    }
+
+    #[test]
+    fn nothing_is_exported_but_the_two_faces_the_egress_and_the_two_objects() {
+        let exports = exports();
+        let names: Vec<&str> = exports.keys().map(String::as_str).collect();
+        assert_eq!(names, ["Admission", "Egress", "Facade", "Sandbox", "default"]);
+        assert_eq!(exports["default"], ["fetch"]);
+        assert_eq!(exports["Egress"], ["fetch"]);
+        assert_eq!(exports["Sandbox"], ["constructor", "invoke", "alarm"]);
+        assert_eq!(exports["Admission"], ["constructor", "invoke", "alarm"]);
+    }
+
+    #[test]
+    fn the_rpc_face_has_exactly_the_methods_of_the_contract() {
+        let known: Vec<&str> = RPC.iter().map(|(_, name, _)| *name).collect();
+        assert_eq!(exports()["Facade"], known);
+    }
+}
