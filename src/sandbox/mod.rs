@@ -36,9 +36,9 @@ use std::rc::Rc;
 
 use ringfence_core::seal::{self, Subject};
 use ringfence_core::ticket::{Secrets, TicketFault};
-use ringfence_wire::contract::{ExecDone, FileDone, GoneReason, StartDetachedDone};
+use ringfence_wire::contract::{Done, ExecDone, FileDone, GoneReason, StartDetachedDone};
 use ringfence_wire::ids::ProcessId;
-use ringfence_wire::internal::{INTERNAL_VERSION, SandboxCall, SandboxRequest};
+use ringfence_wire::internal::{EgressCall, Held, HopAnswer, INTERNAL_VERSION, SandboxCall, SandboxRequest};
 use ringfence_wire::refusal::{Outcome, Refusal, RefusalKind};
 use serde::Serialize;
 use wasm_bindgen::prelude::*;
@@ -220,6 +220,12 @@ impl Object {
             SandboxCall::SlotState { slot } => match self.slot_state(&slot) {
                 Ok(state) => json(&state),
                 Err(error) => told::<()>(Err(error.into())),
+            },
+            // No grant reaches anything yet, so none is asked for: every hop is denied.
+            SandboxCall::Egress { call } => match call {
+                EgressCall::Open { .. } | EgressCall::Next { .. } => json(&HopAnswer::Denied),
+                EgressCall::Hold { .. } => json(&Held::Cut),
+                EgressCall::End { .. } => json(&Done {}),
             },
         }
     }

@@ -80,6 +80,110 @@ pub enum SandboxCall {
     SlotState {
         slot: String,
     },
+    /// A request of the container's own, on its way out.
+    Egress {
+        call: EgressCall,
+    },
+}
+
+/// The props of a sandbox's interceptor. The secret is new for every boot and the object keeps it, so that no other
+/// Worker can pose as a sandbox's egress.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EgressProps {
+    pub consumer: ConsumerName,
+    pub key: SandboxKey,
+    pub generation: u64,
+    pub secret: String,
+}
+
+/// Egress entrypoint → Sandbox object. The object decides every hop, under the grant that is open at that moment and
+/// in the memory of the incarnation that applied it; the entrypoint fetches and streams.
+///
+/// A passage is one request with its redirects. Order: `open` → `hold` (unanswered while the passage may go on) →
+/// `next` for each redirect → `end`, once the answer's body has ended or everything was aborted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum EgressCall {
+    /// → [`HopAnswer`]
+    Open { generation: u64, secret: String, hop: AskedHop },
+    /// → [`HopAnswer`]
+    Next { passage: String, hop: AskedHop },
+    /// → [`Held`], only when the passage must stop or has ended. One that is not known must stop.
+    Hold { passage: String },
+    /// The acknowledgement: nothing of this passage moves any more.
+    End { passage: String, end: PassageEnd },
+}
+
+/// One request as the container, or a redirect, asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AskedHop {
+    pub method: String,
+    pub url: String,
+    /// The length its body declares; absent with `hasBody`: only the stream will tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared_bytes: Option<u64>,
+    pub has_body: bool,
+    /// It asks to change the protocol (a WebSocket, say).
+    pub upgrade: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "hop", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum HopAnswer {
+    /// Recorded by the object, with its reason.
+    Denied,
+    Admitted {
+        passage: String,
+        terms: HopTerms,
+    },
+}
+
+/// What an admitted hop is held to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HopTerms {
+    /// The most its body may hold; absent: no bound (a position that only reports).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_request_bytes: Option<u64>,
+    /// Its body is a Git LFS batch that may only ask for downloads.
+    #[serde(default)]
+    pub lfs_download_only: bool,
+    /// To be added to the request, or it fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<HopCredential>,
+}
+
+/// Which secret of the Worker's goes into which header; never the secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HopCredential {
+    pub secret_name: String,
+    pub host: String,
+    pub header_template: String,
+}
+
+/// The answer to [`EgressCall::Hold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Held {
+    /// Abort the fetch and the answer, then say [`PassageEnd::Cut`].
+    Cut,
+    /// The passage has ended before.
+    Ended,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "end", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum PassageEnd {
+    /// The answer's body ended, or the container went away from it.
+    Finished,
+    /// Aborted because the object asked for it. Recorded as a denial of this hop.
+    Cut { hop: AskedHop },
+    /// The entrypoint found a reason to refuse (a body over its bound, a redirect that cannot be followed). `reason`
+    /// is a denial's name; recorded for this hop.
+    Refused { hop: AskedHop, reason: String },
 }
 
 /// The answer to [`SandboxCall::SlotState`].
