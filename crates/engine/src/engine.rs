@@ -13,10 +13,14 @@ use crate::container::spawner::Spawner;
 use crate::container::{Container, Life};
 use crate::docker_api::exec::Execs;
 use crate::faults::Faults;
+use crate::names;
 use crate::namespace::exec::DEFAULT_PATH;
 use crate::namespace::protocol::{BootSpec, ProcessEnd, RedirectTool};
+use crate::namespace::trust;
+use crate::network::authority::{Authority, AuthorityError};
 use crate::network::denials::Denials;
-use crate::network::relay::Relay;
+use crate::network::dns::Names;
+use crate::network::relay::{EgressPort, Relay};
 use crate::network::sidecar::Sidecar;
 use crate::state::StateDir;
 use rustix::process::Signal;
@@ -55,6 +59,8 @@ pub enum StartError {
     Boot { error: BootError, log: String },
     #[error("the engine could not serve its network: {0}")]
     Network(io::Error),
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -137,13 +143,22 @@ impl Engine {
     }
 
     /// None: the name is in use.
-    pub fn create_sidecar(&self, name: String) -> Option<Arc<Sidecar>> {
+    pub fn create_sidecar(&self, name: String) -> Result<Option<Arc<Sidecar>>, AuthorityError> {
         if self.name_is_taken(&name) {
-            return None;
+            return Ok(None);
         }
-        let sidecar = Arc::new(Sidecar::new(random_id(), name.clone()));
+        // A container that runs already trusts another sidecar's authority, for the rest of its life.
+        let trusted =
+            names::served_by(&name).and_then(|served| self.container(served)).and_then(|c| c.authority());
+        let authority = trusted.map_or_else(|| Authority::new().map(Arc::new), Ok)?;
+        let sidecar = Arc::new(Sidecar::new(random_id(), name.clone(), authority));
         self.sidecars().insert(name, sidecar.clone());
-        Some(sidecar)
+        Ok(Some(sidecar))
+    }
+
+    /// The sidecar beside a container.
+    fn sidecar_of(&self, container: &Container) -> Option<Arc<Sidecar>> {
+        self.sidecar(&names::sidecar_of(&container.name))
     }
 
     pub fn remove_sidecar(&self, sidecar: &Sidecar) {
@@ -169,6 +184,11 @@ impl Engine {
     }
 
     async fn boot(self: &Arc<Self>, container: &Arc<Container>) -> Result<(), StartError> {
+        let authority = match self.sidecar_of(container) {
+            Some(sidecar) => sidecar.authority.clone(),
+            None => Arc::new(Authority::new()?),
+        };
+        let authority = container.trust(authority);
         let plan = Boot {
             spawner: &self.spawner,
             ids: &self.ids,
@@ -177,12 +197,17 @@ impl Engine {
             log: container.log.clone(),
             archives: container.take_archives(),
         };
-        let booted = boot::boot(plan, |ids| self.boot_spec(container, ids)).await;
+        let booted = boot::boot(plan, |ids| self.boot_spec(container, ids, authority.pem())).await;
         let (running, listeners) = booted
             .map_err(|error| StartError::Boot { error, log: container.log.text().trim().to_owned() })?;
-        let tasks =
-            Relay::start(container.name.clone(), self.denials.clone(), listeners.relay, listeners.responder)
-                .map_err(StartError::Network)?;
+        let relay = Relay {
+            container: container.name.clone(),
+            denials: self.denials.clone(),
+            names: Names::default(),
+            authority,
+            egress_port: self.egress_port_of(container),
+        };
+        let tasks = relay.start(listeners.relay, listeners.responder).map_err(StartError::Network)?;
         let running = Arc::new(running);
         if !container.started(running.clone()) {
             return Err(StartError::Removed);
@@ -198,8 +223,15 @@ impl Engine {
         Ok(())
     }
 
-    fn boot_spec(&self, container: &Container, ids: &Ids) -> BootSpec {
+    /// Looks the sidecar up each time: workerd deletes and makes it anew, and moves its port, while a container runs.
+    fn egress_port_of(self: &Arc<Self>, container: &Container) -> EgressPort {
+        let (engine, sidecar) = (Arc::downgrade(self), names::sidecar_of(&container.name));
+        Box::new(move || engine.upgrade()?.sidecar(&sidecar)?.egress().port)
+    }
+
+    fn boot_spec(&self, container: &Container, ids: &Ids, authority: &str) -> BootSpec {
         let mut environment = vec![("PATH".to_owned(), DEFAULT_PATH.to_owned())];
+        environment.extend(trust::environment());
         environment.extend(container.plan.environment.iter().cloned());
         // Said by the engine, which made the namespaces; a create body cannot say otherwise.
         environment.retain(|(name, _)| name != ringfence_identity::NAME);
@@ -213,6 +245,7 @@ impl Engine {
             bounds: self.config.bounds,
             bind_ro: self.config.bind_ro.clone(),
             id_map: ids.map,
+            authority: authority.to_owned(),
             mount_point: self.state.mount_point(),
             redirect: self.redirect.clone(),
         }
@@ -269,11 +302,6 @@ impl Engine {
         }
         self.cgroups.release();
         left.into_iter().flatten().collect()
-    }
-
-    /// The certificate authority of a sidecar's container.
-    pub fn authority_pem(&self, _sidecar: &str) -> String {
-        String::new()
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::calls::Plane;
 use crate::engine::Engine;
 use crate::faults::{Action, Cut, pause};
+use crate::rewound::Rewound;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, Limited};
@@ -17,7 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
@@ -238,44 +239,5 @@ impl Body for Shortened {
                 Err(other) => other,
             })
         }))
-    }
-}
-
-/// A stream whose first bytes were read already.
-struct Rewound<T> {
-    start: Bytes,
-    rest: T,
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Rewound<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.start.is_empty() {
-            return Pin::new(&mut self.rest).poll_read(context, buffer);
-        }
-        let count = self.start.len().min(buffer.remaining());
-        buffer.put_slice(&self.start.split_to(count));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Rewound<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.rest).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.rest).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.rest).poll_shutdown(context)
     }
 }

@@ -18,6 +18,7 @@ mod ingress;
 mod names;
 mod namespace;
 mod network;
+mod rewound;
 mod run;
 mod state;
 mod sys;

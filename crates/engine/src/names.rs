@@ -21,9 +21,16 @@ pub fn canonical(name: &str) -> String {
 /// object, not to the run that happened to start it.
 pub const SESSION_LABEL: &str = "dev.workerd.session";
 
+const SIDECAR_SUFFIX: &str = "-proxy";
+
 /// The application container that a sidecar serves: `<name>-proxy` → `<name>`.
 pub fn served_by(sidecar: &str) -> Option<&str> {
-    sidecar.strip_suffix("-proxy")
+    sidecar.strip_suffix(SIDECAR_SUFFIX)
+}
+
+/// The sidecar that serves an application container.
+pub fn sidecar_of(container: &str) -> String {
+    format!("{container}{SIDECAR_SUFFIX}")
 }
 
 #[cfg(test)]

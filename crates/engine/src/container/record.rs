@@ -4,8 +4,9 @@
 use super::boot::Running;
 use super::log::TailLog;
 use crate::namespace::protocol::ProcessEnd;
+use crate::network::authority::Authority;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 use tokio::sync::watch;
 
@@ -63,6 +64,7 @@ pub struct Container {
     pub log: Arc<TailLog>,
     life: watch::Sender<Life>,
     archives: Mutex<Vec<Archive>>,
+    authority: OnceLock<Arc<Authority>>,
 }
 
 /// Archives kept for a container that does not run yet.
@@ -78,6 +80,7 @@ impl Container {
             log: Arc::default(),
             life: watch::Sender::new(Life::Created),
             archives: Mutex::default(),
+            authority: OnceLock::new(),
         }
     }
 
@@ -95,6 +98,16 @@ impl Container {
             Life::Running(running) => Some(running.clone()),
             _ => None,
         }
+    }
+
+    /// What it was booted to trust.
+    pub fn authority(&self) -> Option<Arc<Authority>> {
+        self.authority.get().cloned()
+    }
+
+    /// Says what it trusts, once for its whole life.
+    pub fn trust(&self, authority: Arc<Authority>) -> Arc<Authority> {
+        self.authority.get_or_init(|| authority).clone()
     }
 
     /// Created → starting. False: it is past that.

@@ -81,7 +81,10 @@ pub async fn create(engine: &Arc<Engine>, call: &Call, request: Request<Incoming
     }
     let is_sidecar = body.exposed_ports.as_ref().is_some_and(|ports| ports.contains_key(INGRESS_PORT));
     let id = if is_sidecar {
-        engine.create_sidecar(name.clone()).map(|sidecar| sidecar.id.clone())
+        match engine.create_sidecar(name.clone()) {
+            Ok(sidecar) => sidecar.map(|sidecar| sidecar.id.clone()),
+            Err(error) => return answer::error(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        }
     } else {
         let mut labels = body.labels.unwrap_or_default();
         labels.remove(names::SESSION_LABEL);

@@ -3,6 +3,7 @@
 //! world-readable on the host, is ever copied.
 
 use super::protocol::{CONTAINER_ADDRESS, IdMap};
+use super::trust;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -12,14 +13,6 @@ pub const JOB_ID: u32 = 1000;
 pub const JOB_NAME: &str = "sandbox";
 /// Everyone's: it is the one home directory there is.
 const HOME: &str = "/home";
-
-/// The bundle that most programs verify TLS against, at the places distributions keep it.
-pub const TRUST_BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/cert.pem",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-];
 
 /// Copied when they exist. Directories whole, but never deeper than [`MAX_DEPTH`].
 const COPIED: [&str; 26] = [
@@ -69,13 +62,20 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 const WORLD_READABLE: u32 = 0o004;
 
 /// Fills `target` (an empty directory) from `host`, which is `/etc`.
-pub fn populate(host: &Path, target: &Path, hostname: &str, id_map: IdMap) -> io::Result<()> {
+pub fn populate(
+    host: &Path,
+    target: &Path,
+    hostname: &str,
+    id_map: IdMap,
+    authority: &str,
+) -> io::Result<()> {
     for (name, text) in generated(hostname, id_map) {
         write(&target.join(name), text.as_bytes())?;
     }
     for name in COPIED.iter().chain(&COPIED_TRUST) {
         copy(&host.join(name), &target.join(name), MAX_DEPTH)?;
     }
+    trust::install(target, authority)?;
     symlink("/proc/self/mounts", target.join("mtab"))
 }
 
@@ -190,7 +190,7 @@ mod tests {
             std::fs::write(host.join(name), format!("host {name}")).unwrap();
             std::fs::set_permissions(host.join(name), PermissionsExt::from_mode(mode)).unwrap();
         }
-        populate(&host, &inside, "box", IdMap::Range { base: 1 }).unwrap();
+        populate(&host, &inside, "box", IdMap::Range { base: 1 }, "").unwrap();
         assert!(!inside.join("shadow").exists());
         assert!(!inside.join("services").exists());
         assert!(!inside.join("ssl/private").exists());
@@ -203,7 +203,7 @@ mod tests {
     fn with_one_id_there_is_no_job_user() {
         let scratch = Scratch::new("single");
         let inside = scratch.0.join("inside");
-        populate(&scratch.0.join("host"), &inside, "box", IdMap::Single { uid: 5, gid: 5 }).unwrap();
+        populate(&scratch.0.join("host"), &inside, "box", IdMap::Single { uid: 5, gid: 5 }, "").unwrap();
         assert!(!std::fs::read_to_string(inside.join("passwd")).unwrap().contains("sandbox:"));
     }
 }

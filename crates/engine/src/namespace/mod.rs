@@ -13,4 +13,5 @@ pub mod network;
 pub mod privileges;
 pub mod protocol;
 pub mod rootfs;
+pub mod trust;
 pub mod unpack;

@@ -54,6 +54,8 @@ pub struct BootSpec {
     pub bounds: Bounds,
     pub bind_ro: Vec<BindReadOnly>,
     pub id_map: IdMap,
+    /// The certificate that the container trusts beside the usual ones, PEM.
+    pub authority: String,
     /// An empty directory of the engine's: the new root is mounted on it for the moment before the pivot.
     pub mount_point: PathBuf,
     /// Absent: no packet leaves at all, and names do not resolve.

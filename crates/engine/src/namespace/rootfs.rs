@@ -110,7 +110,8 @@ pub fn enter(spec: &BootSpec, sources: &Sources) -> Result<(), StepError> {
         show_system_directory(name).step(format!("show /{name}"))?;
     }
     make_directory("etc")?;
-    etc::populate(Path::new("/etc"), Path::new("etc"), &spec.hostname, spec.id_map).step("fill /etc")?;
+    etc::populate(Path::new("/etc"), Path::new("etc"), &spec.hostname, spec.id_map, &spec.authority)
+        .step("fill /etc")?;
     make_directory(".ringfence")?;
     show_file(&sources.supervisor, SUPERVISOR.trim_start_matches('/')).step("show the supervisor")?;
     devices(spec.id_map).step("make /dev")?;

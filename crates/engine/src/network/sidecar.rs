@@ -4,6 +4,7 @@
 //!
 //! Invariant: a tunnel leads only to the container's own loopback addresses.
 
+use super::authority::Authority;
 use crate::calls::Plane;
 use crate::container::handle::KeeperError;
 use crate::docker_api::answer::{self, Answer};
@@ -50,6 +51,8 @@ pub struct Sidecar {
     pub id: String,
     pub name: String,
     pub created_at: std::time::SystemTime,
+    /// What the container beside it trusts.
+    pub authority: Arc<Authority>,
     egress: Mutex<Egress>,
     listening: Mutex<Option<Listening>>,
 }
@@ -66,9 +69,9 @@ impl Drop for Sidecar {
 }
 
 impl Sidecar {
-    pub fn new(id: String, name: String) -> Self {
+    pub fn new(id: String, name: String, authority: Arc<Authority>) -> Self {
         let created_at = std::time::SystemTime::now();
-        Self { id, name, created_at, egress: Mutex::default(), listening: Mutex::default() }
+        Self { id, name, created_at, authority, egress: Mutex::default(), listening: Mutex::default() }
     }
 
     /// Where it listens, while it runs.
@@ -159,7 +162,7 @@ async fn route(sidecar: &Arc<Sidecar>, engine: &Arc<Engine>, request: Request<In
         (&Method::CONNECT, _) => connect(sidecar, engine, request).await,
         (&Method::PUT, "/egress") => put_egress(sidecar, request.into_body()).await,
         (&Method::GET, "/ca") => {
-            answer::text(StatusCode::OK, "application/x-pem-file", engine.authority_pem(&sidecar.name))
+            answer::text(StatusCode::OK, "application/x-pem-file", sidecar.authority.pem().to_owned())
         }
         _ => answer::error(StatusCode::NOT_FOUND, "the sidecar serves CONNECT, PUT /egress and GET /ca"),
     }
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn settings_change_only_what_they_name() {
-        let sidecar = Sidecar::new("id".into(), "x-proxy".into());
+        let sidecar = Sidecar::new("id".into(), "x-proxy".into(), Arc::new(Authority::new().unwrap()));
         let put = |text: &str| sidecar.settings(&serde_json::from_str(text).unwrap());
         put(r#"{"port":1,"dns":{"allowHostnames":["*"]},"internet":{"enabled":true}}"#);
         assert_eq!(sidecar.egress(), Egress { port: Some(1), internet: true });
