@@ -61,7 +61,9 @@ impl Transport {
         let call = request.name;
         match status {
             StatusCode::UNAUTHORIZED => return Err(CallError::Unauthorized),
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => return Err(CallError::NotServed { call }),
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                return Err(CallError::NotServed { call });
+            }
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
                 let problem: Problem = serde_json::from_slice(&body).unwrap_or_default();
                 return Err(CallError::Rejected { call, status: status.as_u16(), problem });
