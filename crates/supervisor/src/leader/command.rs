@@ -1,6 +1,6 @@
 //! Starting the command: from the leader's privileges down to none.
 //!
-//! Order, in the child: own session → no privilege left → memory score and limits → working directory, as the job
+//! Order, in the child: own session → memory score → no privilege left → limits → working directory, as the job
 //! user → signals opened → exec. A step that fails ends the start.
 
 use super::Orders;
@@ -30,8 +30,8 @@ pub fn spawn(orders: &Orders, stdin: Option<OwnedFd>) -> io::Result<Child> {
 
 fn prepare(user: Option<(u32, u32)>, descriptors: Option<u64>, cwd: &Path) -> io::Result<()> {
     rustix::process::setsid()?;
-    privileges::give_up(user)?;
     raise_oom_score();
+    privileges::give_up(user)?;
     if let Some(soft) = descriptors {
         let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
         rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: hard })?;
@@ -41,7 +41,7 @@ fn prepare(user: Option<(u32, u32)>, descriptors: Option<u64>, cwd: &Path) -> io
     sys::open_signals()
 }
 
-/// Raising the score needs no privilege; where it cannot be written the kernel's default stands.
+/// While the process may still write to its own `/proc` entry, which a change of uid closes; where it cannot be written the kernel's default stands.
 fn raise_oom_score() {
     let _ = std::fs::write("/proc/self/oom_score_adj", limits::JOB_OOM_SCORE.to_string());
 }

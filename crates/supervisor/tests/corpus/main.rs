@@ -54,10 +54,10 @@ fn main() -> ExitCode {
                 let outcome = run(case, system.as_ref());
                 let cell = match &outcome {
                     Ok(elapsed) => format!("dead in {} ms", elapsed.as_millis()),
-                    Err(_) => "ESCAPED".to_owned(),
+                    Err(failure) => failure.cell().to_owned(),
                 };
                 table.lock().unwrap().insert((row, column), cell);
-                judge(case, system.as_ref(), outcome.map(|_| ()))
+                judge(case, system.as_ref(), outcome)
             }));
         }
     }
@@ -72,51 +72,70 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
+/// Why a case is not held.
+enum Failure {
+    /// It could not be played: nothing is said about the system.
+    NotPlayed(String),
+    /// Something lives that must not.
+    Escaped(String),
+    /// Everyone who must be is dead, but something else does not hold.
+    Wrong(String),
+}
+
+impl Failure {
+    fn cell(&self) -> &'static str {
+        match self {
+            Self::NotPlayed(_) => "not played",
+            Self::Escaped(_) => "ESCAPED",
+            Self::Wrong(_) => "WRONG",
+        }
+    }
+}
+
 /// A system that promises nothing is in the table only; what it is known to lose it must be seen to lose, else the
 /// corpus proves nothing.
-fn judge(case: &Case, system: &dyn System, outcome: Result<(), String>) -> Result<(), Failed> {
-    match (system.promises(), outcome) {
-        (true, outcome) => outcome.map_err(Failed::from),
-        (false, Ok(())) if case.escapes_a_process_group => Err(Failed::from(
+fn judge(case: &Case, system: &dyn System, outcome: Result<Duration, Failure>) -> Result<(), Failed> {
+    match outcome {
+        Err(Failure::NotPlayed(why)) => Err(Failed::from(format!("not played: {why}"))),
+        Err(Failure::Escaped(why) | Failure::Wrong(why)) if system.promises() => Err(Failed::from(why)),
+        Ok(_) if case.escapes_a_process_group && !system.promises() => Err(Failed::from(
             "a process group is not enough to end this, and yet it did: the case has lost its point",
         )),
-        (false, _) => Ok(()),
+        _ => Ok(()),
     }
 }
 
 /// How long the fence's end took.
-fn run(case: &Case, system: &dyn System) -> Result<Duration, String> {
+fn run(case: &Case, system: &dyn System) -> Result<Duration, Failure> {
     let stage = Stage::new();
     let mut host = system.host(&stage);
     host.spared(&stage.command("sit-spared", &[]));
-    stage.witness.wait_until_born(1)?;
+    stage.witness.wait_until_born(1).map_err(Failure::NotPlayed)?;
     let spared = stage.witness.alive();
 
     host.start(&(case.command)(&stage, host.as_ref()));
-    stage.witness.wait_until_born(1 + case.born)?;
-    (case.before)(&stage, host.as_ref())?;
+    stage.witness.wait_until_born(1 + case.born).map_err(Failure::NotPlayed)?;
+    (case.before)(&stage, host.as_ref()).map_err(Failure::NotPlayed)?;
 
     let claim = host.end_fence();
     // What never stays is seen by its births.
     let born = stage.witness.born();
     std::thread::sleep(Duration::from_millis(100));
     if stage.witness.born() > born {
-        return Err(format!(
-            "{} more were born after the end; it claims {claim:?}",
-            stage.witness.born() - born
-        ));
+        let more = stage.witness.born() - born;
+        return Err(Failure::Escaped(format!("{more} were born after the end; it claims {claim:?}")));
     }
     let left: Vec<_> = stage.witness.alive().difference(&spared).copied().collect();
     if !left.is_empty() {
-        return Err(format!("{} processes live on: {left:?}; it claims {claim:?}", left.len()));
+        return Err(Failure::Escaped(format!("{} live on: {left:?}; it claims {claim:?}", left.len())));
     }
     if !stage.witness.alive().is_superset(&spared) {
-        return Err(format!("the spared neighbour is dead; it claims {claim:?}"));
+        return Err(Failure::Wrong(format!("the spared neighbour is dead; it claims {claim:?}")));
     }
     if claim.complete == Some(false) {
-        return Err(format!("all are dead, and yet it cannot say so: {claim:?}"));
+        return Err(Failure::Wrong(format!("all are dead, and yet it cannot say so: {claim:?}")));
     }
-    (case.after)(&stage, host.as_mut(), &claim)?;
+    (case.after)(&stage, host.as_mut(), &claim).map_err(Failure::Wrong)?;
     Ok(claim.elapsed)
 }
 

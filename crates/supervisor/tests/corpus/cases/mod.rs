@@ -1,4 +1,4 @@
-//! The cases: what is played, how many processes it takes, and what must hold besides everyone's death.
+//! The cases: what is played, and how many processes it takes.
 
 mod attacks_the_supervisor;
 mod background_child;
@@ -42,7 +42,9 @@ pub struct Case {
     /// Ending a process group does not end this: that is what makes it a case.
     pub escapes_a_process_group: bool,
     pub applies: fn(&dyn System) -> bool,
+    /// What must hold for the case to have been played at all.
     pub before: fn(&Stage, &dyn Host) -> Result<(), String>,
+    /// What must hold besides everyone's death.
     pub after: fn(&Stage, &mut dyn Host, &Claim) -> Result<(), String>,
 }
 

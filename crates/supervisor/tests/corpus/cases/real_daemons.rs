@@ -14,7 +14,7 @@ pub const CASE: Case = Case {
         );
         std::fs::write(
             stage.path().join("nginx.conf"),
-            format!("pid {place}/nginx.pid; error_log {place}/nginx.log; events {{}} http {{ access_log off; \
+            format!("user root; pid {place}/nginx.pid; error_log {place}/nginx.log; events {{}} http {{ access_log off; \
                      client_body_temp_path {place}/b; proxy_temp_path {place}/p; fastcgi_temp_path {place}/f; \
                      uwsgi_temp_path {place}/u; scgi_temp_path {place}/s; server {{ listen unix:{place}/nginx.sock; }} }}"),
         )
