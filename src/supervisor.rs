@@ -8,12 +8,13 @@ use js_sys::Promise;
 use ringfence_wire::contract::OutputQuery;
 use ringfence_wire::ids::{BootId, Order, ProcessId};
 use ringfence_wire::supervisor::{
-    Acknowledge, BOOT_ID_HEADER, BOOT_KEY_HEADER, Deadline, ErrorBody, ErrorCode, GENERATION_HEADER, Hello,
-    JobList, JobState, JobView, MAX_WAIT_MS, OutputPage, PORT, StartJob, StdinAnswer, StdinWrite, StopReport,
-    TeardownReport, TeardownRequest,
+    Acknowledge, BOOT_ID_HEADER, BOOT_KEY_HEADER, Deadline, ErrorBody, ErrorCode, FILE_SHA256_HEADER,
+    GENERATION_HEADER, Hello, JobList, JobState, JobView, MAX_WAIT_MS, OutputPage, PORT, StartJob,
+    StdinAnswer, StdinWrite, StopReport, TeardownReport, TeardownRequest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use worker::web_sys::{AbortController, Headers, RequestInit, Response};
@@ -28,6 +29,9 @@ pub const QUICK_DEADLINE_MS: u64 = 5_000;
 pub const WAIT_DEADLINE_MS: u64 = MAX_WAIT_MS + 3_000;
 /// A stop or a teardown: its grace, the kill after it, and the way.
 pub const SWEEP_DEADLINE_MS: u64 = 10_000;
+
+/// The longest answer taken in; it is held in memory several times over on its way to the caller.
+const MAX_ANSWER_BYTES: u64 = 4 * 1024 * 1024;
 
 #[wasm_bindgen]
 extern "C" {
@@ -88,6 +92,13 @@ impl Until {
     pub fn reached_by(self, job: &JobView) -> bool {
         job.state.is_terminal() || (self == Self::CommandEnded && job.state == JobState::Stopping)
     }
+}
+
+/// What a supervisor that is the right one said.
+struct Answer {
+    text: String,
+    /// Of a file: what its bytes hash to.
+    sha256: Option<String>,
 }
 
 /// One boot's supervisor, as the object's storage knows it.
@@ -197,10 +208,16 @@ impl Supervisor {
         self.call("POST", "/v1/deadline", Some(&body), QUICK_DEADLINE_MS).await
     }
 
-    /// The text of one regular file beneath the paths that may be read.
+    /// The text of one regular file beneath the paths that may be read; whole, as its digest proves, or not at all.
     pub async fn read_file(&self, path: &str) -> Result<String, CallError> {
         let path = format!("/v1/files?path={}", String::from(js_sys::encode_uri_component(path)));
-        self.exchange("GET", &path, None, QUICK_DEADLINE_MS).await
+        let answer = self.exchange("GET", &path, None, QUICK_DEADLINE_MS).await?;
+        // A file that is not UTF-8 has another digest than its text.
+        if answer.sha256 == Some(hex::encode(Sha256::digest(&answer.text))) {
+            Ok(answer.text)
+        } else {
+            Err(CallError::Unreadable("the file is not UTF-8 text, or not all of it arrived".to_owned()))
+        }
     }
 
     async fn call<T: DeserializeOwned>(
@@ -212,8 +229,8 @@ impl Supervisor {
     ) -> Result<T, CallError> {
         let body = body.map(serde_json::to_string).transpose();
         let body = body.map_err(|e| CallError::Unreadable(e.to_string()))?;
-        let text = self.exchange(method, path, body, deadline_ms).await?;
-        serde_json::from_str(&text).map_err(|e| CallError::Unreadable(e.to_string()))
+        let answer = self.exchange(method, path, body, deadline_ms).await?;
+        serde_json::from_str(&answer.text).map_err(|e| CallError::Unreadable(e.to_string()))
     }
 
     /// One request and its whole answer, within one deadline.
@@ -223,7 +240,7 @@ impl Supervisor {
         path: &str,
         body: Option<String>,
         deadline_ms: u64,
-    ) -> Result<String, CallError> {
+    ) -> Result<Answer, CallError> {
         let abort = AbortController::new().map_err(unreachable)?;
         let init = RequestInit::new();
         init.set_method(method);
@@ -239,6 +256,15 @@ impl Supervisor {
             let promise = self.port.fetch(&format!("http://sandbox{path}"), &init).map_err(unreachable)?;
             let answer: Response =
                 JsFuture::from(promise).await.map_err(unreachable)?.dyn_into().map_err(unreachable)?;
+            let length = answer.headers().get("content-length").ok().flatten();
+            if length
+                .and_then(|length| length.parse().ok())
+                .is_some_and(|length: u64| length > MAX_ANSWER_BYTES)
+            {
+                abort.abort();
+                let message = format!("the answer is longer than {MAX_ANSWER_BYTES} bytes");
+                return Err(CallError::Refused { code: ErrorCode::TooLarge, message });
+            }
             let text = JsFuture::from(answer.text().map_err(unreachable)?).await.map_err(unreachable)?;
             self.judge(&answer, text.as_string().unwrap_or_default())
         };
@@ -251,7 +277,7 @@ impl Supervisor {
         }
     }
 
-    fn judge(&self, answer: &Response, text: String) -> Result<String, CallError> {
+    fn judge(&self, answer: &Response, text: String) -> Result<Answer, CallError> {
         let header = |name: &str| answer.headers().get(name).ok().flatten();
         if answer.status() == 401 {
             return Err(CallError::Lost);
@@ -264,7 +290,7 @@ impl Supervisor {
             return Err(CallError::Lost);
         }
         if answer.ok() {
-            return Ok(text);
+            return Ok(Answer { text, sha256: header(FILE_SHA256_HEADER) });
         }
         match serde_json::from_str::<ErrorBody>(&text) {
             Ok(ErrorBody { code, message }) => Err(CallError::Refused { code, message }),

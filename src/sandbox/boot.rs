@@ -89,22 +89,28 @@ impl Object {
     /// a declared process or an open fence with it.
     pub fn fit(&self, head: &Head, want: &Want) -> Result<Option<Up>, Refusal> {
         let Some(up) = self.up(head)? else { return Ok(None) };
-        if head.protocol != Some(PROTOCOL_VERSION) {
-            return Ok(None);
-        }
-        if head.recipe_version.as_deref() == Some(want.recipe_version.as_str()) {
+        let same_recipe = head.recipe_version.as_deref() == Some(want.recipe_version.as_str());
+        let same_protocol = head.protocol == Some(PROTOCOL_VERSION);
+        if same_recipe && same_protocol {
             return Ok(Some(up));
         }
         let declared = self.store.open_processes()?.iter().any(|process| process.boot_id.is_some());
         let in_use = head.fence_order.is_some() || declared;
         if in_use && !want.rebuild {
-            return Err(Refusal::new(
-                RefusalKind::RecipeRejected,
-                "the sandbox was built from another recipe version and is in use; stop its detached processes, or \
-                 call ensureSandbox with rebuild: true",
-            )
-            .field("recipe.version")
-            .reason("rebuild-needed"));
+            const REMEDY: &str = "stop its detached processes, or call ensureSandbox with rebuild: true";
+            return Err(if same_recipe {
+                // It is still read, stopped, torn down and aborted.
+                let message = format!(
+                    "the sandbox runs a supervisor of an earlier deployment, which starts nothing new; {REMEDY}"
+                );
+                refusals::unavailable("rebuild-needed", message)
+            } else {
+                let message =
+                    format!("the sandbox was built from another recipe version and is in use; {REMEDY}");
+                Refusal::new(RefusalKind::RecipeRejected, message)
+                    .field("recipe.version")
+                    .reason("rebuild-needed")
+            });
         }
         Ok(None)
     }

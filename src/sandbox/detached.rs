@@ -1,8 +1,7 @@
-//! Detached processes: start, status, stop, list, output, input.
+//! Detached processes: start and stop.
 //!
 //! Invariant: a record is written, with its order, before the supervisor is asked; a start proven not to have
-//! happened frees its key. A look-up never boots a container, and says `gone` or `exited` only on proof, which is
-//! kept. A detached process holds no grant, ever.
+//! happened frees its key. A detached process holds no grant, ever.
 //!
 //! Order of effects of a start: ticket → key looked up → in one transaction the attestation is spent and the record
 //! declared → ensure (a fence is waited for only if the container must be built) → the record is bound to the boot →
@@ -13,21 +12,18 @@ use std::rc::Rc;
 
 use ringfence_core::fingerprint::{self, Call, Comparison};
 use ringfence_core::settle::Sent;
-use ringfence_core::status::{self, Reading, Record, View};
-use ringfence_wire::contract::{
-    DetachedInput, DetachedStatus, GoneReason, InputDone, ListDone, ListedProcess, OutputDone, OutputQuery,
-    StartDetachedDone, StartDetachedInput, StartedProcess, StatusDone, StopDone,
-};
+use ringfence_core::status::{self, Record, View};
+use ringfence_wire::contract::{GoneReason, StartDetachedDone, StartDetachedInput, StartedProcess, StopDone};
 use ringfence_wire::ids::{Nonce, ProcessId};
 use ringfence_wire::internal::Pass;
 use ringfence_wire::refusal::Refusal;
 use ringfence_wire::supervisor::{
-    ErrorCode, ExecutionIdentity, FrameEncoding, JobKind, JobSpec, JobView, StartJob, StdinMode, StdinWrite,
-    StopFinding,
+    ExecutionIdentity, JobKind, JobSpec, JobView, StartJob, StdinMode, StopFinding,
 };
 
 use super::approval::Asked;
-use super::boot::{Up, Want};
+use super::boot::Want;
+use super::lookup::seen;
 use super::settle::Unproven;
 use super::store::ledger::KeyKind;
 use super::store::processes::Process;
@@ -210,100 +206,6 @@ impl Object {
         }
     }
 
-    /// The record first; the supervisor only about a process believed to run, and only if the container runs.
-    pub async fn detached_status(&self, id: &ProcessId) -> Result<StatusDone, Refusal> {
-        let Some(process) = self.store.process(id)? else {
-            let status = if self.store.process_was_forgotten(id)? {
-                let detail = "it ended long ago, and its record was dropped".to_owned();
-                DetachedStatus::Gone { reason: GoneReason::NotTracked, is_final: true, detail }
-            } else {
-                status::never_started()
-            };
-            return Ok(StatusDone { status });
-        };
-        if let Some(status) = status::stored(&process.record) {
-            return Ok(StatusDone { status });
-        }
-        let view = self.look(&process).await;
-        self.note(id, &view)
-    }
-
-    /// Reads the record again, which may have changed meanwhile, and keeps what was proven.
-    fn note(&self, id: &ProcessId, view: &View) -> Result<StatusDone, Refusal> {
-        let Some(process) = self.store.process(id)? else {
-            return Ok(StatusDone { status: status::never_started() });
-        };
-        let Reading { status, becomes } = status::read(&process.record, view);
-        if let Some(record) = becomes {
-            self.store.set_record(id, &record, clock::now_ms())?;
-        }
-        Ok(StatusDone { status })
-    }
-
-    /// What can be learned about a process now, without booting anything.
-    pub async fn look(&self, process: &Process) -> View {
-        let unreachable = |detail: String| View::Unreachable { detail };
-        let head = match self.known_head() {
-            Ok(head) => head,
-            Err(refusal) => return unreachable(refusal.message),
-        };
-        if !self.container_runs() {
-            return View::ContainerDown;
-        }
-        if process.boot_id.is_none() {
-            return unreachable("its start is under way".to_owned());
-        }
-        if process.boot_id != head.boot_id {
-            return View::BootChanged;
-        }
-        let up = match self.up(&head) {
-            Ok(Some(up)) => up,
-            Ok(None) => return unreachable("its container is being ended".to_owned()),
-            Err(refusal) => return unreachable(refusal.message),
-        };
-        match up.supervisor.job(&process.id, process.order).await {
-            Ok(view) => seen(&view),
-            Err(_) if !self.container_runs() => View::ContainerDown,
-            Err(error) => not_seen(&error),
-        }
-    }
-
-    pub async fn detached_list(&self) -> Result<ListDone, Refusal> {
-        let processes = self.store.processes()?;
-        let believed = processes.iter().filter(|process| status::needs_supervisor(&process.record));
-        let jobs = match believed.count() {
-            0 => None,
-            _ => Some(self.all_jobs().await),
-        };
-        let mut listed = Vec::with_capacity(processes.len());
-        for process in processes {
-            let status = match (status::stored(&process.record), &jobs) {
-                (Some(status), _) => status,
-                (None, Some(Ok(jobs))) => match jobs.iter().find(|job| job.id == process.id) {
-                    Some(job) => self.note(&process.id, &seen(job))?.status,
-                    // Not in the list: only its own look-up can tell unknown from forgotten.
-                    None => self.detached_status(&process.id).await?.status,
-                },
-                (None, _) => self.detached_status(&process.id).await?.status,
-            };
-            listed.push(ListedProcess {
-                id: process.id,
-                started_at: process.started_at,
-                idempotency_key: process.idempotency_key,
-                log_path: process.log_path,
-                identity: process.identity,
-                status,
-            });
-        }
-        Ok(ListDone { processes: listed })
-    }
-
-    async fn all_jobs(&self) -> Result<Vec<JobView>, Refusal> {
-        let up = self.up(&self.known_head()?)?;
-        let up = up.ok_or_else(|| refusals::unavailable("not-running", "the container does not run"))?;
-        up.supervisor.jobs().await.map(|list| list.jobs).map_err(|e| refusals::supervisor(&e))
-    }
-
     /// Never refuses: what went wrong is in the answer.
     pub async fn stop_detached(&self, id: &ProcessId) -> StopDone {
         self.stop(id).await.unwrap_or_else(|refusal| not_stopped(refusal.message))
@@ -363,65 +265,6 @@ impl Object {
         let record = Record::Gone { reason: GoneReason::Stopped, detail: "it was stopped".to_owned() };
         self.store.set_record(id, &record, clock::now_ms())?;
         Ok(done)
-    }
-
-    pub async fn detached_output(&self, id: &ProcessId, query: OutputQuery) -> Result<OutputDone, Refusal> {
-        let (_, up) = self.reach(id)?;
-        let page = up.supervisor.output(id, query).await.map_err(|e| refusals::supervisor(&e))?;
-        Ok(OutputDone { page })
-    }
-
-    pub async fn detached_input(&self, id: &ProcessId, input: DetachedInput) -> Result<InputDone, Refusal> {
-        let (process, up) = self.reach(id)?;
-        if !process.stdin {
-            return Err(refusals::unavailable("stdin-closed", "it was not started with stdin: \"pipe\"")
-                .field("processId"));
-        }
-        let write = StdinWrite {
-            operation_key: input.operation_key,
-            encoding: FrameEncoding::Utf8,
-            data: input.data,
-            eof: input.eof.unwrap_or(false),
-        };
-        match up.supervisor.write_stdin(id, &write).await {
-            Ok(answer) => Ok(InputDone { accepted: answer.result, deduped: answer.replayed }),
-            Err(error) if error.refused_as(ErrorCode::Conflict) => {
-                Err(refusals::conflict().field("operationKey"))
-            }
-            Err(error) => Err(refusals::supervisor(&error)),
-        }
-    }
-
-    /// The supervisor that has the process, if it is the one that runs now.
-    fn reach(&self, id: &ProcessId) -> Result<(Process, Up), Refusal> {
-        let gone = |detail: &str| refusals::unavailable("not-tracked", detail).field("processId");
-        let Some(process) = self.store.process(id)? else {
-            return Err(gone("no process of this id was started here"));
-        };
-        let head = self.known_head()?;
-        match self.up(&head)? {
-            Some(up) if process.boot_id.as_ref() == Some(&up.boot_id) => Ok((process, up)),
-            _ => Err(gone("the container it ran in is gone, and its output with it")),
-        }
-    }
-}
-
-/// A supervisor's view of a job, as a status reads it.
-pub fn seen(job: &JobView) -> View {
-    let end = job.end.as_ref();
-    View::Job {
-        state: job.state,
-        exit_code: end.and_then(|end| end.exit_code),
-        signal: end.and_then(|end| end.signal),
-    }
-}
-
-fn not_seen(error: &CallError) -> View {
-    match error {
-        CallError::Lost => View::BootChanged,
-        error if error.refused_as(ErrorCode::UnknownJob) => View::Unknown,
-        error if error.refused_as(ErrorCode::Forgotten) => View::Forgotten,
-        error => View::Unreachable { detail: error.to_string() },
     }
 }
 

@@ -24,6 +24,10 @@ use crate::clock;
 
 /// End records are acknowledged so many at a time.
 const ACKNOWLEDGE_BATCH: u64 = 8;
+/// Ids in one acknowledgement.
+const ACKNOWLEDGE_LIMIT: u64 = 512;
+/// Ended detached processes whose output the supervisor goes on keeping.
+const ENDED_PROCESSES_KEPT: u64 = 256;
 
 pub type ExecResult = Result<ExecDone, Refusal>;
 
@@ -149,7 +153,9 @@ impl Object {
     }
 
     pub async fn acknowledge(&self, up: &Up) {
-        let Ok(ends) = self.store.unacknowledged(&up.boot_id, 4 * ACKNOWLEDGE_BATCH) else { return };
+        let Ok(ends) = self.store.unacknowledged(&up.boot_id, ENDED_PROCESSES_KEPT, ACKNOWLEDGE_LIMIT) else {
+            return;
+        };
         if !ends.is_empty() && up.supervisor.acknowledge(ends.clone()).await.is_ok() {
             // What is not marked is told again: harmless.
             let _ = self.store.set_acknowledged(&ends);

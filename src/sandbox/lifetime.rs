@@ -52,9 +52,10 @@ impl Object {
         let expires_at = self.set_options(&head, options)?;
         let mut up = self.ensure(epoch, want).await?;
         self.still(epoch)?;
-        if up.expires_at < expires_at {
+        up.expires_at = expires_at;
+        if options.lifetime_ms.is_some() && !up.rebuilt {
+            // Also when nothing changed: an earlier call may have failed between the two.
             self.prolong_inside(&up, expires_at).await?;
-            up.expires_at = expires_at;
         }
         if up.rebuilt || options.labels.is_some() || options.lifetime_ms.is_some() {
             self.show_in_registry().await;
@@ -216,7 +217,7 @@ impl Object {
         }
     }
 
-    async fn expire(&self) -> Result<(), Refusal> {
+    pub async fn expire(&self) -> Result<(), Refusal> {
         let head = self.known_head()?;
         match head.expires_at {
             Some(at) if at > clock::now_ms() => self.plan(Task::Expire, at)?,
@@ -265,6 +266,7 @@ impl Object {
             timeout.map_err(|e| refusals::unavailable("inactivity", e.to_string()))?;
         }
         if let Some(up) = self.up(&head)? {
+            self.note_ends().await?;
             self.acknowledge(&up).await;
         }
         let answer = self.renew_slot(&head).await;

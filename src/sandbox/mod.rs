@@ -9,7 +9,7 @@
 //!   [`detached`]), or it waits for [`recovery`], for the fence lock ([`lock`]) and for a boot ([`boot`]), runs
 //!   ([`fence`]) and is settled ([`settle`]); an abort, checkpoint or expiry ([`ending`]) in between ends it;
 //! - `stopDetached` and `abort`: always answered, with what could be proven;
-//! - a look-up (status, list, output, denials, file): answered from storage or by the supervisor, and never boots;
+//! - a look-up ([`lookup`]; denials): answered from storage or by the supervisor, and never boots;
 //! - the alarm ([`lifetime`]): deadline, slot, recovery, and whatever an earlier call could not finish.
 
 mod approval;
@@ -23,6 +23,7 @@ mod gate;
 mod ledger;
 mod lifetime;
 mod lock;
+mod lookup;
 mod passage;
 mod recovery;
 mod refusals;
@@ -36,7 +37,7 @@ use std::rc::Rc;
 
 use ringfence_core::seal::{self, Subject};
 use ringfence_core::ticket::{Secrets, TicketFault};
-use ringfence_wire::contract::{Done, ExecDone, FileDone, GoneReason, StartDetachedDone};
+use ringfence_wire::contract::{Done, ExecDone, GoneReason, StartDetachedDone};
 use ringfence_wire::ids::ProcessId;
 use ringfence_wire::internal::{EgressCall, Held, HopAnswer, INTERNAL_VERSION, SandboxCall, SandboxRequest};
 use ringfence_wire::refusal::{Outcome, Refusal, RefusalKind};
@@ -255,16 +256,6 @@ impl Object {
             }
             _ => Ok(()),
         }
-    }
-
-    async fn read_file(&self, path: &str) -> Result<FileDone, Refusal> {
-        let up = match self.store.head()? {
-            Some(head) => self.up(&head)?,
-            None => None,
-        };
-        let up = up.ok_or_else(|| refusals::unavailable("not-running", "the container does not run"))?;
-        let content = up.supervisor.read_file(path).await.map_err(|e| refusals::supervisor(&e))?;
-        Ok(FileDone { content })
     }
 
     fn config(&self) -> Result<Rc<Config>, Refusal> {

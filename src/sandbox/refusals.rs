@@ -19,8 +19,18 @@ pub fn interrupted() -> Refusal {
     unavailable("aborted", "the sandbox was aborted, checkpointed or expired while this call waited")
 }
 
+/// The reason is the supervisor's own code, or what kept it from answering.
 pub fn supervisor(error: &CallError) -> Refusal {
-    unavailable("supervisor", error.to_string())
+    let code = match error {
+        CallError::Refused { code, .. } => serde_json::to_value(code).ok(),
+        _ => None,
+    };
+    let reason = match (error, code.as_ref().and_then(|code| code.as_str())) {
+        (_, Some(code)) => code,
+        (CallError::Lost, _) => "lost",
+        _ => "unreachable",
+    };
+    unavailable(reason, error.to_string())
 }
 
 pub fn ticket(fault: TicketFault) -> Refusal {

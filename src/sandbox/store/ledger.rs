@@ -184,23 +184,38 @@ impl Store {
         self.sql.run("DELETE FROM ledger WHERE job = ?", [job.as_str().into()])
     }
 
-    /// Ended jobs of this boot whose end records the supervisor still keeps for us.
-    pub fn unacknowledged(&self, boot_id: &BootId, limit: u64) -> Result<Vec<ProcessId>, StoreError> {
+    /// Jobs of this boot whose ends are recorded here and whose end records the supervisor still keeps for us. The
+    /// newest `keep` detached ones are left to it: their output may yet be read.
+    pub fn unacknowledged(
+        &self,
+        boot_id: &BootId,
+        keep: u64,
+        limit: u64,
+    ) -> Result<Vec<ProcessId>, StoreError> {
         #[derive(Deserialize)]
         struct Row {
-            job: ProcessId,
+            id: ProcessId,
         }
         let rows: Vec<Row> = self.sql.rows(
-            "SELECT job FROM ledger WHERE acknowledged = 0 AND state = 'done' AND boot_id = ?
-             ORDER BY reserved_at LIMIT ?",
-            [boot_id.as_str().into(), limit.into()],
+            "SELECT job AS id FROM ledger WHERE acknowledged = 0 AND state = 'done' AND boot_id = ?1
+             UNION ALL
+             SELECT id FROM (SELECT id FROM processes WHERE acknowledged = 0 AND settled = 1 AND boot_id = ?1
+                             ORDER BY started_at DESC LIMIT -1 OFFSET ?2)
+             LIMIT ?3",
+            [boot_id.as_str().into(), keep.into(), limit.into()],
         )?;
-        Ok(rows.into_iter().map(|row| row.job).collect())
+        Ok(rows.into_iter().map(|row| row.id).collect())
     }
 
     pub fn set_acknowledged(&self, jobs: &[ProcessId]) -> Result<(), StoreError> {
-        for job in jobs {
-            self.sql.run("UPDATE ledger SET acknowledged = 1 WHERE job = ?", [job.as_str().into()])?;
+        let jobs = serde_json::to_string(jobs)?;
+        for (table, id) in [("ledger", "job"), ("processes", "id")] {
+            self.sql.run(
+                &format!(
+                    "UPDATE {table} SET acknowledged = 1 WHERE {id} IN (SELECT value FROM json_each(?))"
+                ),
+                [(&jobs).into()],
+            )?;
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ const STEPS: [&[&str]; 1] = [&[
         record TEXT NOT NULL, settled INTEGER NOT NULL DEFAULT 0, effect_known INTEGER NOT NULL DEFAULT 1,
         start_order INTEGER NOT NULL, generation INTEGER NOT NULL, boot_id TEXT, nonce TEXT NOT NULL,
         identity TEXT NOT NULL, log_path TEXT NOT NULL, stdin INTEGER NOT NULL,
-        started_at INTEGER NOT NULL, ended_at INTEGER,
+        started_at INTEGER NOT NULL, ended_at INTEGER, acknowledged INTEGER NOT NULL DEFAULT 0,
         row_schema INTEGER NOT NULL)",
     "CREATE INDEX processes_settled ON processes (settled, started_at)",
     // Execs by idempotency key.
