@@ -122,6 +122,11 @@ impl Supervisor {
         Ok(Self { port: port.unchecked_into(), boot_key, generation, boot_id })
     }
 
+    /// The same supervisor over other connections.
+    pub fn apart(&self, container: &Container) -> Result<Self, ContainerError> {
+        Self::new(container, self.boot_key.clone(), self.generation, self.boot_id.clone())
+    }
+
     pub fn boot_id(&self) -> Option<&BootId> {
         self.boot_id.as_ref()
     }

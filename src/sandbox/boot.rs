@@ -169,7 +169,9 @@ impl Object {
             return Ok(up);
         }
         if head.boot != Boot::None || container.running() {
-            self.end_container(GoneReason::ContainerStopped, "its container was replaced").await?;
+            let detail =
+                if container.running() { "its container was replaced" } else { "its container stopped" };
+            self.end_container(GoneReason::ContainerStopped, detail).await?;
             self.still(epoch)?;
         }
         let mut last = String::new();
@@ -300,8 +302,8 @@ impl Object {
         let now = clock::now_ms();
         self.store.bury_sent_processes(reason, detail, now)?;
         self.store.bury_running_entries(detail, now)?;
-        self.store.clear_due(Task::Destroy)?;
-        self.store.forget_container()
+        self.store.forget_container()?;
+        self.done(Task::Destroy)
     }
 
     fn unless_interrupted(&self, epoch: u64) -> Result<(), BootFault> {

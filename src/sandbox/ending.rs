@@ -52,7 +52,7 @@ impl Object {
         self.epoch.set(self.store.bump_epoch(now)?);
         self.store.bury_processes(reason, detail, now)?;
         self.store.bury_running_entries(detail, now)?;
-        self.store.clear_due(Task::Expire)?;
+        self.done(Task::Expire)?;
         self.plan(Task::Destroy, now + super::lifetime::RETRY_MS)?;
         self.gate.close();
 

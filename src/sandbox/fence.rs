@@ -84,11 +84,11 @@ impl Object {
         let up = self.ensure_held(epoch, &want, &hold).await?;
         self.still(epoch)?;
 
+        let mut region = Region { object: self, closed: false };
         let order = self.store.open_fence()?;
         let teardown_order = Order(order.0 + 1);
         self.store.mark_running(&entry.job, order, up.generation, &up.boot_id)?;
         self.keep_watch()?;
-        let mut region = Region { object: self, closed: false };
         let grant = self.gate.apply();
         let ran = self.run(epoch, &up, entry, input, order).await;
         grant.close();
@@ -96,17 +96,18 @@ impl Object {
         drop(grant);
         // A container whose end was not seen leaves the sandbox tainted and the fence marked open.
         let torn = torn.map_err(|refusal| Unproven::Unknown(refusal.message))?;
-        region.closed = true;
 
         let result = match self.see_end(epoch, &up, ran, input).await {
             Ok(job) => done(&up, &job, entry, torn),
             Err(unproven) => Err(unproven),
         };
         if let Ok(done) = &result {
-            self.store.record_receipt(&entry.job, done, clock::now_ms())?;
+            // The command ran: whatever storage says now, its key is not free.
+            self.store.record_receipt(&entry.job, done, clock::now_ms()).map_err(Unproven::unknown)?;
             self.acknowledge_later(&up);
         }
-        self.store.close_fence()?;
+        self.store.close_fence().map_err(Unproven::unknown)?;
+        region.closed = true;
         result
     }
 

@@ -103,7 +103,7 @@ impl Object {
             self.admission(AdmissionCall::Release { slot: slot.clone() }).await?;
             self.store.slot_released(&slot).map_err(|e| ObjectFault::Failed(e.to_string()))?;
         }
-        Ok(())
+        self.done(Task::Release).map_err(|e| ObjectFault::Failed(e.to_string()))
     }
 
     /// The slot lives on, and this is what the registry may show.

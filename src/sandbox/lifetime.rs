@@ -143,6 +143,20 @@ impl Object {
         }
     }
 
+    /// Nothing is due for the task any more; if the alarm was for it, the alarm moves on to what is next.
+    pub fn done(&self, task: Task) -> Result<(), StoreError> {
+        self.store.clear_due(task)?;
+        if task == Task::Renew {
+            self.renew_at.set(None);
+        }
+        let next = self.store.dues()?.first().map(|due| due.at);
+        match next {
+            Some(next) if self.alarm_at.get() != Some(next) => self.set_alarm(next),
+            _ => {}
+        }
+        Ok(())
+    }
+
     fn set_alarm(&self, at: u64) {
         let Some(at) = next_alarm([at], self.last_alarm.get()) else { return };
         self.alarm_at.set(Some(at));
@@ -172,12 +186,6 @@ impl Object {
                 console_error!("alarm: {}: {}", task.text(), refusal.message);
             }
         }
-        // What was done needs no second look: the alarm moves on to what is next.
-        if let Ok(Some(next)) = self.store.dues().map(|dues| dues.iter().map(|due| due.at).min())
-            && self.alarm_at.get() != Some(next)
-        {
-            self.set_alarm(next);
-        }
     }
 
     /// Counts the wake-up, puts off what is due by one retry, and sets the next alarm, before anything is done.
@@ -191,11 +199,9 @@ impl Object {
         for task in &due {
             self.plan(*task, now + RETRY_MS)?;
         }
-        if let Some(next) = dues.iter().filter(|due| due.at > now).map(|due| due.at).min() {
-            match self.alarm_at.get() {
-                Some(set) if set <= next => {}
-                _ => self.set_alarm(next),
-            }
+        let next = dues.iter().map(|due| due.at).filter(|at| *at > now).chain(self.alarm_at.get()).min();
+        if let Some(next) = next.filter(|next| self.alarm_at.get() != Some(*next)) {
+            self.set_alarm(next);
         }
         Ok(due)
     }
@@ -206,12 +212,11 @@ impl Object {
             Task::Renew => self.renew().await,
             Task::Recover => {
                 self.recovered(self.epoch.get()).await?;
-                Ok(self.store.clear_due(Task::Recover)?)
+                Ok(self.done(Task::Recover)?)
             }
             Task::Release => {
                 let released = self.release_slots().await;
-                released.map_err(|e| refusals::unavailable("admission", e.to_string()))?;
-                Ok(self.store.clear_due(Task::Release)?)
+                released.map_err(|e| refusals::unavailable("admission", e.to_string()))
             }
             Task::Destroy => self.destroy_tainted().await,
         }
@@ -227,7 +232,7 @@ impl Object {
                     return Err(refusals::unavailable("container-not-gone", detail));
                 }
             }
-            None => self.store.clear_due(Task::Expire)?,
+            None => self.done(Task::Expire)?,
         }
         Ok(())
     }
@@ -236,10 +241,12 @@ impl Object {
         let head = self.known_head()?;
         if head.boot == Boot::Tainted {
             self.destroy().await.map_err(|e| refusals::unavailable("container-not-gone", e.to_string()))?;
+        }
+        if !self.container_runs() {
             let detail = "its container had to be destroyed";
             self.ended_container_is_gone(head.generation, GoneReason::ContainerStopped, detail)?;
         }
-        Ok(self.store.clear_due(Task::Destroy)?)
+        Ok(self.done(Task::Destroy)?)
     }
 
     /// The container runs: its slot lives on, and so does the container if something needs it. It does not run: what
@@ -253,8 +260,7 @@ impl Object {
             if head.boot != Boot::None {
                 self.container_is_gone(GoneReason::ContainerStopped, "its container stopped")?;
             }
-            self.store.clear_due(Task::Renew)?;
-            self.renew_at.set(None);
+            self.done(Task::Renew)?;
             return Ok(self.give_up_slot()?);
         }
         self.recovered(self.epoch.get()).await?;

@@ -135,7 +135,12 @@ impl Object {
 
     pub async fn detached_output(&self, id: &ProcessId, query: OutputQuery) -> Result<OutputDone, Refusal> {
         let (_, up) = self.reach(id)?;
-        let page = up.supervisor.output(id, query).await.map_err(|e| refusals::supervisor(&e))?;
+        // One that waits gets a connection of its own: the shared ones are few, and a stop or a teardown needs them.
+        let supervisor = match query.wait_ms {
+            Some(_) => up.supervisor.apart(self.container()?).map_err(|e| refusals::supervisor(&e.into()))?,
+            None => up.supervisor,
+        };
+        let page = supervisor.output(id, query).await.map_err(|e| refusals::supervisor(&e))?;
         Ok(OutputDone { page })
     }
 
