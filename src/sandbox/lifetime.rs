@@ -227,7 +227,8 @@ impl Object {
         match head.expires_at {
             Some(at) if at > clock::now_ms() => self.plan(Task::Expire, at)?,
             Some(_) => {
-                let ended = self.end(GoneReason::Expired, "the sandbox reached its deadline").await?;
+                let end = self.end(GoneReason::Expired, "the sandbox reached its deadline");
+                let ended = self.audited("expire", None, end).await?;
                 if let Some(detail) = ended.detail {
                     return Err(refusals::unavailable("container-not-gone", detail));
                 }

@@ -181,39 +181,42 @@ impl Object {
         match request.call {
             SandboxCall::Ensure { pass, recipe, options } => {
                 let _working = self.work();
-                told(
-                    self.audited("ensureSandbox", self.ensure_sandbox(pass.as_ref(), &recipe, &options))
-                        .await,
-                )
+                let ensure = self.ensure_sandbox(pass.as_ref(), &recipe, &options);
+                told(self.audited("ensureSandbox", None, ensure).await)
             }
             SandboxCall::Exec { pass, input, floor_rule } => {
                 let _working = self.work();
+                let id = Some(input.idempotency_key.0.clone());
                 let exec = self.exec(pass.as_ref(), *input, floor_rule.as_deref());
-                told(self.audited("execUnderGrant", exec).await)
+                told(self.audited("execUnderGrant", id, exec).await)
             }
             SandboxCall::StartDetached { pass, input, floor_rule } => {
                 let _working = self.work();
+                let id = Some(input.idempotency_key.0.clone());
                 let start = self.start_detached(pass.as_ref(), *input, floor_rule.as_deref());
-                told(self.audited("startDetached", start).await)
+                told(self.audited("startDetached", id, start).await)
             }
             SandboxCall::DetachedStatus { id } => told(self.detached_status(&id).await),
             SandboxCall::StopDetached { id } => {
-                told(self.audited("stopDetached", async { Ok(self.stop_detached(&id).await) }).await)
+                let stop = async { Ok(self.stop_detached(&id).await) };
+                told(self.audited("stopDetached", Some(id.0.clone()), stop).await)
             }
             SandboxCall::DetachedList => told(self.detached_list().await),
             SandboxCall::DetachedOutput { id, query } => told(self.detached_output(&id, query).await),
             SandboxCall::DetachedInput { id, input } => {
-                told(self.audited("detachedInput", self.detached_input(&id, input)).await)
+                let write = self.detached_input(&id, input);
+                told(self.audited("detachedInput", Some(id.0.clone()), write).await)
             }
             SandboxCall::ReadFile { path } => told(self.read_file(&path).await),
             SandboxCall::Checkpoint { reason } => {
-                told(self.audited("checkpoint", self.checkpoint(&reason)).await)
+                told(self.audited("checkpoint", None, self.checkpoint(&reason)).await)
             }
-            SandboxCall::Abort => told(self.audited("abort", async { Ok(self.abort().await) }).await),
+            SandboxCall::Abort => told(self.audited("abort", None, async { Ok(self.abort().await) }).await),
             SandboxCall::Denials => match self.store.denials() {
                 Ok(denials) => json(&denials),
                 Err(error) => told::<()>(Err(error.into())),
             },
+            SandboxCall::Events => told(self.events().map_err(Refusal::from)),
             SandboxCall::Artifacts => told::<()>(Err(Refusal::new(
                 RefusalKind::RecipeRejected,
                 "artifacts is not supported in this version",
@@ -238,7 +241,8 @@ impl Object {
         if !seal::check(&config.secrets, subject, &request.seal) {
             return Err(refusals::ticket(TicketFault::None));
         }
-        if request.version != INTERNAL_VERSION {
+        // A deploy may leave a facade of the version before this one.
+        if !(INTERNAL_VERSION.saturating_sub(1)..=INTERNAL_VERSION).contains(&request.version) {
             let message =
                 format!("the facade speaks version {} and this object {INTERNAL_VERSION}", request.version);
             return Err(refusals::unavailable("version", message));

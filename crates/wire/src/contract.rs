@@ -4,7 +4,7 @@
 
 use crate::evidence::Evidence;
 use crate::ids::{ConsumerName, Cursor, IdempotencyKey, ProcessId, SandboxKey};
-use crate::refusal::AdmissionFacts;
+use crate::refusal::{AdmissionFacts, RefusalKind};
 use crate::supervisor::{ExecutionIdentity, OutputPage, StdinMode, StdinResult, TeardownMode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -497,4 +497,33 @@ pub struct ListedSandbox {
 #[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 pub struct SandboxesDone {
     pub sandboxes: Vec<ListedSandbox>,
+}
+
+/// One record of the audit trail: an operation that changes something. No command text, no path, no secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxEvent {
+    pub at: u64,
+    pub consumer: ConsumerName,
+    pub key: SandboxKey,
+    pub operation: String,
+    /// Which process, idempotency key or task it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    pub ok: bool,
+    /// Of a refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<RefusalKind>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    pub duration_ms: u64,
+    pub generation: u64,
+}
+
+/// The newest events, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventsDone {
+    pub events: Vec<SandboxEvent>,
+    /// How often the sandbox's alarm woke it since it was made.
+    pub wakeups: u64,
 }

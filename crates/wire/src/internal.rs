@@ -75,6 +75,7 @@ pub enum SandboxCall {
     },
     Abort,
     Denials,
+    Events,
     Artifacts,
     /// Admission asks whether the container that holds this slot is gone.
     SlotState {

@@ -59,6 +59,7 @@ pub struct Head {
     labels: String,
     pub created_at: Option<u64>,
     pub expires_at: Option<u64>,
+    pub wakeups: u64,
 }
 
 impl Head {

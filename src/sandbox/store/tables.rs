@@ -3,7 +3,7 @@
 //! Invariant: a slot id that stands here is never used again by this object, so a late answer from the admission
 //! gate cannot start a container in a slot that was given back. Every table has a bound.
 
-use ringfence_wire::contract::DenialEvent;
+use ringfence_wire::contract::{DenialEvent, SandboxEvent};
 use serde::{Deserialize, Serialize};
 
 use super::Store;
@@ -138,6 +138,19 @@ impl Store {
             "SELECT host, method, path, reason, count FROM denials ORDER BY count DESC, host, path LIMIT ?",
             [MAX_DENIALS.into()],
         )
+    }
+
+    /// Oldest first. One that this version cannot read is left out.
+    pub fn events(&self) -> Result<Vec<SandboxEvent>, StoreError> {
+        #[derive(Deserialize)]
+        struct Row {
+            event: String,
+        }
+        if self.blank.get() {
+            return Ok(Vec::new());
+        }
+        let rows: Vec<Row> = self.sql.rows("SELECT event FROM events ORDER BY seq", [])?;
+        Ok(rows.iter().filter_map(|row| serde_json::from_str(&row.event).ok()).collect())
     }
 
     /// Adds one event, as JSON text.
