@@ -14,11 +14,11 @@ use std::rc::Rc;
 
 use ringfence_wire::contract::GoneReason;
 use ringfence_wire::ids::BootId;
+use ringfence_wire::internal::EgressProps;
 use ringfence_wire::refusal::{Refusal, RefusalKind};
 use ringfence_wire::supervisor::{ExecutionIdentity, Hello, PROTOCOL_VERSION, start_env};
 
 use super::lock::Hold;
-use super::passage::EgressProps;
 use super::store::head::{Boot, Head, NewBoot};
 use super::store::tables::Task;
 use super::{Object, random_hex, refusals};
@@ -244,7 +244,8 @@ impl Object {
         let Some(head) = self.store.head()? else { return Err(BootFault::Interrupted) };
         let Some(expires_at) = head.expires_at else { return Err(BootFault::Interrupted) };
         self.keep_watch()?;
-        container.intercept(&egress_props(&head, &egress_secret)).await?;
+        let Some(props) = egress_props(&head) else { return Err(BootFault::Interrupted) };
+        container.intercept(&props).await?;
         self.unless_interrupted(epoch)?;
         let mut env = BTreeMap::from([
             (start_env::BOOT_KEY, boot_key),
@@ -311,6 +312,12 @@ impl Object {
     }
 }
 
-pub fn egress_props<'a>(head: &'a Head, secret: &'a str) -> EgressProps<'a> {
-    EgressProps { consumer: &head.consumer, key: &head.key, generation: head.generation, secret }
+/// What the interceptor of this boot is told; the secret is new for each.
+pub fn egress_props(head: &Head) -> Option<EgressProps> {
+    Some(EgressProps {
+        consumer: head.consumer.clone(),
+        key: head.key.clone(),
+        generation: head.generation,
+        secret: head.egress_secret.clone()?,
+    })
 }

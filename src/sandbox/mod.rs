@@ -156,14 +156,13 @@ impl Object {
     /// On every wake that finds the container running: the runtime may have forgotten both.
     fn take_up_container(self: &Rc<Self>) {
         let Ok(Some(head)) = self.store.head() else { return };
-        let (Some(container), Some(secret)) = (self.container.clone(), head.egress_secret.clone()) else {
+        let (Some(container), Some(props)) = (self.container.clone(), boot::egress_props(&head)) else {
             return;
         };
         if !container.running() {
             return;
         }
         self.later(async move {
-            let props = boot::egress_props(&head, &secret);
             // Until this is done egress is closed; a failure leaves it so.
             if let Err(error) = container.intercept(&props).await {
                 worker::console_error!("{error}");

@@ -1,4 +1,4 @@
-//! The open grant, and what leads outbound requests to it.
+//! The open grant.
 //!
 //! Invariant: a grant lives in the memory of the object incarnation that applied it and nowhere else; storage says
 //! only that a fence is open. So no crash leaves a usable grant behind. It admits from [`OpenGrant::apply`] to
@@ -6,20 +6,6 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-
-use ringfence_wire::ids::{ConsumerName, SandboxKey};
-use serde::Serialize;
-
-/// What the `Egress` entrypoint is told about the container a request came from. The secret is new for every boot
-/// and kept by the object, so that no other Worker can pose as a sandbox's egress.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EgressProps<'a> {
-    pub consumer: &'a ConsumerName,
-    pub key: &'a SandboxKey,
-    pub generation: u64,
-    pub secret: &'a str,
-}
 
 /// Whether requests are admitted now.
 #[derive(Clone, Default)]
