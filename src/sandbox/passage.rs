@@ -1,7 +1,7 @@
 //! The open grant.
 //!
 //! Invariant: a grant lives in the memory of the object incarnation that applied it and nowhere else; storage says
-//! only that a fence is open. So no crash leaves a usable grant behind. It admits from [`OpenGrant::apply`] to
+//! only that a fence is open. So no crash leaves a usable grant behind. It admits from [`Gate::apply`] to
 //! [`OpenGrant::close`], which comes before the teardown; dropping it, also by a panic, closes it.
 
 use std::cell::Cell;
