@@ -8,8 +8,8 @@
 //! - The holder of a slot gets that slot again, whatever it asks for.
 //! - Which pool a sandbox takes follows from consumer and recipe ([`pools::Pools::pool_for`]), from no payload.
 //!
-//! The owner of the rows is the Admission object. Within one call reads come first, then the write that admits,
-//! then the write that leaves the queue: cut short anywhere, a pool is never over its cap.
+//! The owner of the rows is the Admission object. A slot is taken before its taker leaves the queue, and the statement
+//! that takes it says the cap once more: cut short anywhere, a pool is never over its cap.
 
 mod gate;
 mod pools;

@@ -183,7 +183,11 @@ pub fn is_option(word: &str) -> bool {
     word.starts_with('-') || word.starts_with('+')
 }
 
+/// Options that take no value in any program we know. For every other one the next word may be its value.
+const FLAGS: &[&str] =
+    &["--", "--no-pager", "--paginate", "--bare", "--no-replace-objects", "--yes", "--foreground"];
+
 /// Could the next word be this option's value?
 pub fn takes_value(option: &str) -> bool {
-    option.starts_with('-') && !option.contains('=')
+    option.starts_with('-') && !option.contains('=') && !FLAGS.contains(&option)
 }

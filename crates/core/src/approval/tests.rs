@@ -156,6 +156,8 @@ fn a_word_that_only_names_a_floor_command_is_below_the_floor() {
         "git commit -m push",
         "git log --grep push",
         "git checkout push",
+        "git stash push",
+        "git --no-pager stash push",
         "grep -rn 'npm publish' docs",
         "cat > notes <<EOF\ngit push\nEOF",
         "echo 'a' # git push",
