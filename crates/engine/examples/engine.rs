@@ -1,11 +1,16 @@
-//! The smallest program around the engine: the three invocations it must hand over before any thread starts, and an
+//! The smallest program around the engine: the invocations it must hand over before any thread starts, and an
 //! engine with its settings from the command line. The tests of this crate run it.
 
 use ringfence_engine::{Bounds, EngineConfig, INIT_SUBCOMMAND, PROBE_SUBCOMMAND};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut words = std::env::args();
+    let program = words.next().unwrap_or_default();
+    let arguments: Vec<String> = words.collect();
+    if program.ends_with("/docker") {
+        return ringfence_engine::docker_cli(&arguments);
+    }
     match arguments.first().map(String::as_str) {
         Some(INIT_SUBCOMMAND) => return ringfence_engine::container_init(),
         Some(PROBE_SUBCOMMAND) => return ringfence_engine::namespace_probe(),

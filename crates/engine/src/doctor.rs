@@ -42,7 +42,7 @@ pub struct NoUserNamespace {
 /// Everything the engine depends on, on this machine.
 pub fn facts(state_dir: &Path) -> Vec<Fact> {
     let cgroups = Cgroups::detect(state_dir);
-    vec![user_namespace(), uid_range(), redirect(), pids(&cgroups), memory(&cgroups), workspace()]
+    vec![user_namespace(), uid_range(state_dir), redirect(), pids(&cgroups), memory(&cgroups), workspace()]
 }
 
 fn fact(name: &'static str, state: FactState, found: impl Into<String>, remedy: impl Into<String>) -> Fact {
@@ -105,9 +105,9 @@ fn user_namespace_remedy() -> String {
     "The kernel needs CONFIG_USER_NS; inside a container, its runtime must allow unshare (seccomp and AppArmor)".into()
 }
 
-fn uid_range() -> Fact {
+fn uid_range(state_dir: &Path) -> Fact {
     const NAME: &str = "a uid for jobs";
-    if IdPool::new().has_ranges() {
+    if IdPool::new(state_dir).has_ranges() {
         return fact(NAME, FactState::Holds, "each container has 65,536 ids of its own", "");
     }
     let found = "one id: jobs share the supervisor's uid, and a lost job leader taints its sandbox";

@@ -26,11 +26,13 @@ use crate::state::StateDir;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A forced removal that is not proven by then is an error, and the container stays.
-pub const REMOVE_DEADLINE: Duration = Duration::from_secs(10);
+/// Longer than a boot may take: one that is under way ends first.
+pub const REMOVE_DEADLINE: Duration = Duration::from_secs(20);
 /// The longest host name the kernel takes is 64.
 const MAX_HOSTNAME_BYTES: usize = 12;
 
@@ -43,6 +45,8 @@ pub struct Engine {
     pub cgroups: Cgroups,
     pub ids: IdPool,
     pub redirect: Option<RedirectTool>,
+    /// No container is created or started any more.
+    closing: AtomicBool,
     state: StateDir,
     spawner: Spawner,
     containers: Mutex<BTreeMap<String, Arc<Container>>>,
@@ -53,6 +57,8 @@ pub struct Engine {
 pub enum StartError {
     #[error("already started")]
     Already,
+    #[error("the engine is ending")]
+    Closing,
     #[error("it was removed while it started")]
     Removed,
     #[error("{error}{}", if log.is_empty() { String::new() } else { format!("; it said: {log}") })]
@@ -91,8 +97,9 @@ impl Engine {
             execs: Execs::default(),
             faults: Faults::default(),
             cgroups,
-            ids: IdPool::new(),
+            ids: IdPool::new(state.path()),
             redirect: crate::doctor::redirect_tool(),
+            closing: AtomicBool::new(false),
             state,
             spawner,
             containers: Mutex::default(),
@@ -138,6 +145,7 @@ impl Engine {
             return None;
         }
         let container = Arc::new(Container::new(random_id(), name.clone(), plan));
+        self.denials.forget(&name);
         self.containers().insert(name, container.clone());
         Some(container)
     }
@@ -168,6 +176,9 @@ impl Engine {
 
     /// Boots the container's processes and serves its network.
     pub async fn start_container(self: &Arc<Self>, container: &Arc<Container>) -> Result<(), StartError> {
+        if self.is_closing() {
+            return Err(StartError::Closing);
+        }
         if !container.begin_start() {
             return Err(StartError::Already);
         }
@@ -195,7 +206,7 @@ impl Engine {
             cgroups: &self.cgroups,
             id: &container.id,
             log: container.log.clone(),
-            archives: container.take_archives(),
+            archives: container.archives(),
         };
         let booted = boot::boot(plan, |ids| self.boot_spec(container, ids, authority.pem())).await;
         let (running, listeners) = booted
@@ -291,8 +302,14 @@ impl Engine {
         Ok(())
     }
 
+    /// From now on nothing new is begun.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
     /// Ends every container, all at once. What did not end in time is named.
     pub async fn end_all(&self) -> Vec<String> {
+        self.closing.store(true, Ordering::SeqCst);
         let ends = self.all_containers().into_iter().map(|container| async move {
             self.remove_container(&container, true).await.err().map(|_| container.name.clone())
         });

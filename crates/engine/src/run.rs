@@ -14,8 +14,12 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Connections that still stand when all containers have ended are dropped after it.
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -40,7 +44,9 @@ pub fn run(config: EngineConfig) -> Result<(), RunError> {
     let spawner = Spawner::start()?;
     let parent = config.exit_with_parent.then(Parent::of_this_process).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(config, spawner, parent))
+    let result = runtime.block_on(serve(config, spawner, parent));
+    runtime.shutdown_timeout(SHUTDOWN_DEADLINE);
+    result
 }
 
 async fn serve(config: EngineConfig, spawner: Spawner, parent: Option<Parent>) -> Result<(), RunError> {

@@ -86,6 +86,7 @@ fn an_engine_told_to_end_ends_its_containers_first_and_leaves_nothing() {
             assert!(processes.iter().all(|pid| !alive(*pid)), "before the engine ended");
             assert!(!engine.directory.join("docker.sock").exists());
             assert!(!engine.directory.join("control.sock").exists());
+            assert!(!engine.directory.join("state").exists());
             assert_eq!(groups(&id), Vec::<PathBuf>::new());
             let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
             assert!(!mounts.contains(engine.directory.to_str().unwrap()), "{mounts}");

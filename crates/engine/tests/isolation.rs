@@ -297,6 +297,9 @@ fn servers_inside_are_reached_inside_by_loopback_and_by_the_containers_own_name(
             for h in ('127.0.0.1', 'localhost', socket.gethostname()):\n  print(socket.create_connection((h, p), 5).recv(9).decode())";
         let done = python(engine, user, body);
         assert_eq!(done.stdout, "hello\nhello\nhello\n", "{done:?}");
+        // Low ports are a job's to use, but for the relay's own.
+        assert_eq!(python(engine, user, "socket.socket().bind(('0.0.0.0', 80))").code, 0);
+        assert_ne!(python(engine, user, "socket.socket().bind(('127.0.0.1', 1))").code, 0);
     });
 }
 
@@ -336,6 +339,21 @@ fn the_bound_on_the_workspace_holds_at_its_edge() {
         assert_eq!(over.stdout.trim(), BOUND.to_string(), "{mode:?}");
         assert!(over.stderr.contains("No space left"), "{over:?}");
     }
+}
+
+#[test]
+fn the_bound_on_memory_holds_and_the_container_lives_on() {
+    if !modes().contains(&Mode::Root) {
+        return;
+    }
+    const BOUND: usize = 256 << 20;
+    let engine = TestEngine::start_with(Mode::Root, common::WAITING_INIT, &["--memory", &BOUND.to_string()]);
+    engine.boot("box");
+    let take = |bytes: usize| python(&engine, "sandbox", &format!("b = bytearray({bytes}); print(len(b))"));
+    assert_eq!(take(BOUND / 2).code, 0);
+    let over = take(BOUND * 2);
+    assert_eq!(over.code, 137, "{over:?}");
+    assert_eq!(engine.sh("box", "sandbox", "echo on").stdout, "on\n");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 use crate::namespace::protocol::{ID_RANGE, IdMap};
 use rustix::process::{getegid, geteuid};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The first host id of the ranges. Above the ids that `useradd`, `/etc/subuid` and container managers hand out
@@ -15,6 +17,8 @@ pub const MAX_SLOTS: u32 = 1024;
 #[derive(Clone)]
 pub struct IdPool {
     taken: Arc<Mutex<Vec<bool>>>,
+    /// Where this engine's slots begin: two engines of one machine begin at different ones.
+    first: u32,
     ranges: bool,
 }
 
@@ -30,8 +34,11 @@ pub struct Ids {
 pub struct NoSlot;
 
 impl IdPool {
-    pub fn new() -> Self {
-        Self { taken: Arc::default(), ranges: can_map_ranges() }
+    pub fn new(state_dir: &Path) -> Self {
+        let mut hasher = DefaultHasher::new();
+        state_dir.hash(&mut hasher);
+        let first = (hasher.finish() % u64::from(MAX_SLOTS)) as u32;
+        Self { taken: Arc::default(), first, ranges: can_map_ranges() }
     }
 
     /// Whether jobs get uids of their own.
@@ -51,14 +58,8 @@ impl IdPool {
             Some(entry) => *entry = true,
             None => taken.push(true),
         }
-        let map = IdMap::Range { base: ID_BASE + number * ID_RANGE };
+        let map = IdMap::Range { base: ID_BASE + (self.first + number) % MAX_SLOTS * ID_RANGE };
         Ok(Ids { map, slot: Some(slot), pool: self.clone() })
-    }
-}
-
-impl Default for IdPool {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn no_two_containers_share_a_range_and_a_dropped_one_is_used_again() {
-        let pool = IdPool { taken: Arc::default(), ranges: true };
+        let pool = IdPool { taken: Arc::default(), first: 0, ranges: true };
         let base = |ids: &Ids| match ids.map {
             IdMap::Range { base } => base,
             IdMap::Single { .. } => panic!("a range was expected"),
@@ -127,9 +128,11 @@ mod tests {
 
     #[test]
     fn the_last_range_ends_below_two_to_the_thirty_one_and_there_is_none_after_it() {
-        let pool = IdPool { taken: Arc::default(), ranges: true };
+        let pool = IdPool { taken: Arc::default(), first: MAX_SLOTS - 1, ranges: true };
         let held: Vec<_> = (0..MAX_SLOTS).map(|_| pool.take().unwrap()).collect();
-        assert!(matches!(held.last().unwrap().map, IdMap::Range { base } if base + ID_RANGE < 1 << 31));
+        let bases: std::collections::BTreeSet<_> = held.iter().map(|ids| format!("{:?}", ids.map)).collect();
+        assert_eq!(bases.len(), MAX_SLOTS as usize, "all different");
+        assert!(matches!(held.first().unwrap().map, IdMap::Range { base } if base + ID_RANGE < 1 << 31));
         assert_eq!(pool.take().err(), Some(NoSlot));
     }
 }

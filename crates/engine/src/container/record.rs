@@ -51,9 +51,10 @@ impl Life {
 }
 
 /// An archive put into the container before it runs.
+#[derive(Clone)]
 pub struct Archive {
     pub directory: String,
-    pub bytes: Vec<u8>,
+    pub bytes: bytes::Bytes,
 }
 
 pub struct Container {
@@ -169,7 +170,8 @@ impl Container {
         room
     }
 
-    pub fn take_archives(&self) -> Vec<Archive> {
-        std::mem::take(&mut *self.archives.lock().unwrap_or_else(PoisonError::into_inner))
+    /// For a start. They stay: a start that failed may be tried again.
+    pub fn archives(&self) -> Vec<Archive> {
+        self.archives.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -2,9 +2,9 @@
 //! listener of the engine's.
 
 use super::answer::{self, Answer};
+use super::formats::{parse_signal, rfc3339};
 use super::types::{CreateContainer, environment};
 use super::{Call, MAX_BODY_BYTES};
-use crate::calls::millis;
 use crate::container::record::{Archive, Plan};
 use crate::container::{Container, Life};
 use crate::engine::{Engine, RemoveError, StartError, status_code};
@@ -56,6 +56,9 @@ fn find(engine: &Engine, name: &str) -> Option<Found> {
 }
 
 pub async fn create(engine: &Arc<Engine>, call: &Call, request: Request<Incoming>) -> Answer {
+    if engine.is_closing() {
+        return answer::error(StatusCode::SERVICE_UNAVAILABLE, "the engine is ending");
+    }
     let body: CreateContainer = match read_json(request).await {
         Ok(body) => body,
         Err(refused) => return refused,
@@ -216,7 +219,7 @@ pub async fn put_archive(engine: &Engine, name: &str, call: &Call, request: Requ
         return answer::error(StatusCode::BAD_REQUEST, "path must be absolute");
     };
     let bytes = match read_body(request, MAX_ARCHIVE_BYTES).await {
-        Ok(bytes) => bytes.to_vec(),
+        Ok(bytes) => bytes,
         Err(refused) => return refused,
     };
     match engine.put_archive(&container, Archive { directory, bytes }).await {
@@ -294,158 +297,9 @@ pub fn redacted(environment: &[(String, String)]) -> Vec<String> {
     environment.iter().map(|(name, _)| format!("{name}=<redacted>")).collect()
 }
 
-pub fn list(engine: &Engine, call: &Call) -> Answer {
-    let filters = match call.query("filters").map(parse_filters).transpose() {
-        Ok(filters) => filters.unwrap_or_default(),
-        Err(error) => return answer::error(StatusCode::BAD_REQUEST, &format!("filters: {error}")),
-    };
-    let all = call.flag("all");
-    let mut listed = Vec::new();
-    for container in engine.all_containers() {
-        let life = container.life();
-        let seen = all || matches!(life, Life::Running(_)) || !filters.status.is_empty();
-        if seen && filters.admit(&container, &life) {
-            listed.push(json!({
-                "Id": container.id, "Names": [format!("/{}", container.name)], "Image": container.plan.image,
-                "Created": millis(container.created_at) / 1000, "Labels": container.plan.labels,
-                "State": life.status(), "Status": life.status(), "Ports": [],
-            }));
-        }
-    }
-    answer::json(StatusCode::OK, &listed)
-}
-
-#[derive(Default)]
-struct Filters {
-    label: Vec<String>,
-    name: Vec<String>,
-    status: Vec<String>,
-    ancestor: Vec<String>,
-}
-
-/// Docker takes `{"label":["a=b"]}` and, from older clients, `{"label":{"a=b":true}}`.
-fn parse_filters(text: &str) -> Result<Filters, String> {
-    let all: serde_json::Map<String, Value> =
-        serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let mut filters = Filters::default();
-    for (key, value) in all {
-        let values: Vec<String> = match value {
-            Value::Array(list) => list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
-            Value::Object(map) => map.keys().cloned().collect(),
-            _ => return Err(format!("{key}: expected a list")),
-        };
-        match key.as_str() {
-            "label" => filters.label = values,
-            "name" => filters.name = values,
-            "status" => filters.status = values,
-            "ancestor" => filters.ancestor = values,
-            other => return Err(format!("{other} is not served")),
-        }
-    }
-    Ok(filters)
-}
-
-impl Filters {
-    fn admit(&self, container: &Container, life: &Life) -> bool {
-        let labels = &container.plan.labels;
-        let labelled = self.label.iter().all(|wanted| match wanted.split_once('=') {
-            Some((name, value)) => labels.get(name).is_some_and(|held| held == value),
-            None => labels.contains_key(wanted),
-        });
-        let any = |list: &[String], matches: &dyn Fn(&str) -> bool| {
-            list.is_empty() || list.iter().any(|w| matches(w))
-        };
-        labelled
-            && any(&self.name, &|wanted| container.name.contains(&names::canonical(wanted)))
-            && any(&self.status, &|wanted| wanted == life.status())
-            && any(&self.ancestor, &|wanted| wanted == container.plan.image)
-    }
-}
-
-/// `SIGTERM`, `TERM` or `15`.
-fn parse_signal(text: &str) -> Option<Signal> {
-    const NAMES: [(&str, i32); 31] = [
-        ("HUP", libc::SIGHUP),
-        ("INT", libc::SIGINT),
-        ("QUIT", libc::SIGQUIT),
-        ("ILL", libc::SIGILL),
-        ("TRAP", libc::SIGTRAP),
-        ("ABRT", libc::SIGABRT),
-        ("BUS", libc::SIGBUS),
-        ("FPE", libc::SIGFPE),
-        ("KILL", libc::SIGKILL),
-        ("USR1", libc::SIGUSR1),
-        ("SEGV", libc::SIGSEGV),
-        ("USR2", libc::SIGUSR2),
-        ("PIPE", libc::SIGPIPE),
-        ("ALRM", libc::SIGALRM),
-        ("TERM", libc::SIGTERM),
-        ("STKFLT", 16),
-        ("CHLD", libc::SIGCHLD),
-        ("CONT", libc::SIGCONT),
-        ("STOP", libc::SIGSTOP),
-        ("TSTP", libc::SIGTSTP),
-        ("TTIN", libc::SIGTTIN),
-        ("TTOU", libc::SIGTTOU),
-        ("URG", libc::SIGURG),
-        ("XCPU", libc::SIGXCPU),
-        ("XFSZ", libc::SIGXFSZ),
-        ("VTALRM", libc::SIGVTALRM),
-        ("PROF", libc::SIGPROF),
-        ("WINCH", libc::SIGWINCH),
-        ("IO", libc::SIGIO),
-        ("PWR", libc::SIGPWR),
-        ("SYS", libc::SIGSYS),
-    ];
-    let name = text.strip_prefix("SIG").unwrap_or(text);
-    let number = NAMES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
-    Signal::from_named_raw(number.or_else(|| text.parse().ok())?)
-}
-
-/// `2026-11-30T16:00:00.123Z`, as Docker writes times.
-fn rfc3339(time: SystemTime) -> String {
-    const MILLIS_PER_DAY: u64 = 86_400_000;
-    let ms = millis(time);
-    let (days, of_day) = (ms / MILLIS_PER_DAY, ms % MILLIS_PER_DAY);
-    let (year, month, day) = civil(days);
-    let (seconds, ms) = (of_day / 1000, of_day % 1000);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
-}
-
-/// Days since 1970-01-01 as a date (Hinnant's algorithm, years from March).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    (year, month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_written_as_docker_writes_them() {
-        let at = |ms| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
-        assert_eq!(at(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(at(1_709_164_799_999), "2024-02-28T23:59:59.999Z");
-        assert_eq!(at(1_709_164_800_000), "2024-02-29T00:00:00.000Z");
-        assert_eq!(at(1_796_054_400_123), "2026-11-30T16:00:00.123Z");
-    }
-
-    #[test]
-    fn signals_have_three_spellings() {
-        for text in ["SIGTERM", "TERM", "15"] {
-            assert_eq!(parse_signal(text), Some(Signal::TERM));
-        }
-        assert_eq!(parse_signal("SIGNONE"), None);
-    }
 
     #[test]
     fn an_environment_is_shown_without_its_values() {

@@ -6,6 +6,9 @@
 pub mod answer;
 pub mod containers;
 pub mod exec;
+mod formats;
+mod list;
+mod streams;
 mod types;
 
 use crate::calls::Plane;
@@ -161,7 +164,7 @@ async fn route(engine: &Arc<Engine>, call: &Call, request: Request<Incoming>) ->
         (&Method::GET, ["volumes"]) => {
             answer::json(StatusCode::OK, &json!({ "Volumes": [], "Warnings": [] }))
         }
-        (&Method::GET, ["containers", "json"]) => containers::list(engine, call),
+        (&Method::GET, ["containers", "json"]) => list::list(engine, call),
         (&Method::POST, ["containers", "create"]) => containers::create(engine, call, request).await,
         (&Method::GET, ["containers", name, "json"]) => containers::inspect(engine, name),
         (&Method::POST, ["containers", name, "start"]) => containers::start(engine, name).await,

@@ -65,6 +65,11 @@ impl Denials {
         *entry = (entry.0 + 1, now_ms());
     }
 
+    /// A new container of that name begins with none; those of a removed one stay readable until then.
+    pub fn forget(&self, container: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(container);
+    }
+
     /// The most frequent first, and how many more were not kept apart.
     pub fn of(&self, container: &str) -> (Vec<Denial>, u64) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
