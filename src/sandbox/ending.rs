@@ -54,7 +54,7 @@ impl Object {
         self.store.bury_running_entries(detail, now)?;
         self.done(Task::Expire)?;
         self.plan(Task::Destroy, now + super::lifetime::RETRY_MS)?;
-        self.gate.close();
+        self.gate.cut();
 
         let evidence = match up {
             Some(up) => self.kill_for_evidence(&up).await,

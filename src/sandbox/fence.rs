@@ -11,19 +11,21 @@
 use std::rc::Rc;
 
 use ringfence_core::detached::{Fate, declaration_fates, spare_list};
+use ringfence_core::egress::{self, Grant};
 use ringfence_core::recipe::{DEFAULT_TAIL_BYTES, DEFAULT_TIMEOUT_MS};
 use ringfence_core::settle::{self, Sent, Settlement};
 use ringfence_core::status::Record;
-use ringfence_wire::contract::{Ensured, ExecDone, ExecInput, GoneReason, TeardownSummary};
+use ringfence_wire::contract::{Ensured, ExecDone, ExecInput, GoneReason, Granted, TeardownSummary};
 use ringfence_wire::evidence::Evidence;
 use ringfence_wire::ids::Order;
-use ringfence_wire::refusal::Refusal;
+use ringfence_wire::refusal::{Refusal, RefusalKind};
 use ringfence_wire::supervisor::{
     JobKind, JobSpec, JobView, MAX_WAIT_MS, StartJob, StdinMode, TeardownMode, TeardownReport,
     TeardownRequest, TrackedJob,
 };
 
 use super::boot::{Up, Want};
+use super::passage::Unacknowledged;
 use super::settle::Unproven;
 use super::store::ledger::Entry;
 use super::{Object, refusals};
@@ -77,6 +79,8 @@ impl Object {
         entry: &Entry,
         input: &ExecInput,
     ) -> Result<ExecDone, Unproven> {
+        let grant = self.grant_of(input)?;
+        let granted = grant.granted();
         let hold = self.lock.acquire().await.map_err(refusals::busy)?;
         self.still(epoch)?;
         self.recovered_held(epoch, &hold).await?;
@@ -89,16 +93,19 @@ impl Object {
         let teardown_order = Order(order.0 + 1);
         self.store.mark_running(&entry.job, order, up.generation, &up.boot_id)?;
         self.keep_watch()?;
-        let grant = self.gate.apply();
+        let grant = self.gate.apply(grant);
         let ran = self.run(epoch, &up, entry, input, order).await;
         grant.close();
         let torn = self.tear_down(epoch, &up, teardown_order).await;
-        drop(grant);
+        // Whatever the teardown says, what is still under way is cut.
+        let revoked = grant.revoke().await;
         // A container whose end was not seen leaves the sandbox tainted and the fence marked open.
         let torn = torn.map_err(|refusal| Unproven::Unknown(refusal.message))?;
+        let torn =
+            self.contain(epoch, torn, revoked).await.map_err(|refusal| Unproven::Unknown(refusal.message))?;
 
         let result = match self.see_end(epoch, &up, ran, input).await {
-            Ok(job) => done(&up, &job, entry, torn),
+            Ok(job) => done(&up, &job, entry, granted, torn),
             Err(unproven) => Err(unproven),
         };
         if let Ok(done) = &result {
@@ -158,6 +165,31 @@ impl Object {
         let tail_bytes = input.tail_bytes.unwrap_or(DEFAULT_TAIL_BYTES);
         let job = self.follow(epoch, up, ran?, tail_bytes, Until::Terminal, 0).await?;
         Ok(self.with_tail(up, job, tail_bytes).await)
+    }
+
+    /// What this exec may reach, by its recipe and its consumer's configuration.
+    fn grant_of(&self, input: &ExecInput) -> Result<Grant, Refusal> {
+        let (config, head) = (self.config()?, self.known_head()?);
+        let consumer = config.consumers.get(&head.consumer);
+        let selectable = consumer.and_then(|entry| entry.profiles.as_deref());
+        let lfs = input.lfs.or(input.recipe.lfs).unwrap_or(false);
+        egress::compose(&input.recipe, lfs, selectable).map_err(|fault| {
+            Refusal::new(RefusalKind::RecipeRejected, fault.message.clone()).field(fault.field)
+        })
+    }
+
+    /// A request that was cut and did not say that it stopped may still move bytes: the container goes.
+    async fn contain(
+        &self,
+        epoch: u64,
+        torn: Torn,
+        revoked: Result<(), Unacknowledged>,
+    ) -> Result<Torn, Refusal> {
+        let Err(unacknowledged) = revoked else { return Ok(torn) };
+        if self.still(epoch).is_ok() && torn.mode != TeardownMode::Destroyed {
+            self.end_container(GoneReason::ContainerStopped, &unacknowledged.to_string()).await?;
+        }
+        Ok(Torn::destroyed(torn.evidence))
     }
 
     /// Kills what the fence left and spares what is declared, or destroys the container. `order` was taken when the
@@ -240,7 +272,13 @@ fn proven(report: TeardownReport) -> Result<Torn, Evidence> {
 }
 
 /// The receipt, if there is a proof of it.
-fn done(up: &Up, job: &JobView, entry: &Entry, torn: Torn) -> Result<ExecDone, Unproven> {
+fn done(
+    up: &Up,
+    job: &JobView,
+    entry: &Entry,
+    granted: Vec<Granted>,
+    torn: Torn,
+) -> Result<ExecDone, Unproven> {
     let sent = Sent { nonce: entry.nonce.clone(), boot_id: up.boot_id.clone() };
     let end = match settle::settle(&sent, settle::Answer::Job(job)) {
         Settlement::Ended(end) => end,
@@ -250,7 +288,7 @@ fn done(up: &Up, job: &JobView, entry: &Entry, torn: Torn) -> Result<ExecDone, U
     Ok(ExecDone {
         receipt: settle::receipt(end, job.tail.as_ref(), false),
         ensured: Ensured { generation: up.generation, rebuilt: up.rebuilt, expires_at: up.expires_at },
-        granted: Vec::new(),
+        granted,
         killed: settle::killed(&end.sweep, torn.evidence.as_ref()),
         teardown: TeardownSummary { mode: torn.mode, evidence: torn.evidence },
     })

@@ -10,6 +10,8 @@
 //!   ([`fence`]) and is settled ([`settle`]); an abort, checkpoint or expiry ([`ending`]) in between ends it;
 //! - `stopDetached` and `abort`: always answered, with what could be proven;
 //! - a look-up ([`lookup`]; denials): answered from storage or by the supervisor, and never boots;
+//! - a request of the container's on its way out ([`outbound`]): admitted under the open grant ([`passage`]), else
+//!   denied;
 //! - the alarm ([`lifetime`]): deadline, slot, recovery, and whatever an earlier call could not finish.
 
 mod approval;
@@ -24,6 +26,7 @@ mod ledger;
 mod lifetime;
 mod lock;
 mod lookup;
+mod outbound;
 mod passage;
 mod recovery;
 mod refusals;
@@ -37,9 +40,9 @@ use std::rc::Rc;
 
 use ringfence_core::seal::{self, Subject};
 use ringfence_core::ticket::{Secrets, TicketFault};
-use ringfence_wire::contract::{Done, ExecDone, GoneReason, StartDetachedDone};
+use ringfence_wire::contract::{ExecDone, GoneReason, StartDetachedDone};
 use ringfence_wire::ids::ProcessId;
-use ringfence_wire::internal::{EgressCall, Held, HopAnswer, INTERNAL_VERSION, SandboxCall, SandboxRequest};
+use ringfence_wire::internal::{INTERNAL_VERSION, SandboxCall, SandboxRequest};
 use ringfence_wire::refusal::{Outcome, Refusal, RefusalKind};
 use serde::Serialize;
 use wasm_bindgen::prelude::*;
@@ -224,12 +227,7 @@ impl Object {
                 Ok(state) => json(&state),
                 Err(error) => told::<()>(Err(error.into())),
             },
-            // No grant reaches anything yet, so none is asked for: every hop is denied.
-            SandboxCall::Egress { call } => match call {
-                EgressCall::Open { .. } | EgressCall::Next { .. } => json(&HopAnswer::Denied),
-                EgressCall::Hold { .. } => json(&Held::Cut),
-                EgressCall::End { .. } => json(&Done {}),
-            },
+            SandboxCall::Egress { call } => self.egress(call).await,
         }
     }
 

@@ -11,8 +11,9 @@ use crate::sql::StoreError;
 
 /// Given-up slots remembered; a ticket outlives its slot by minutes, so a few would do.
 const MAX_SLOTS: u64 = 256;
-/// Kinds of refused requests kept apart.
+/// Kinds of refused requests kept apart; what is over is counted under [`OVERFLOW`].
 pub const MAX_DENIALS: u64 = 1_000;
+pub const OVERFLOW: &str = "(more)";
 /// Events kept, newest last.
 pub const MAX_EVENTS: u64 = 1_000;
 
@@ -136,8 +137,33 @@ impl Store {
         }
         self.sql.rows(
             "SELECT host, method, path, reason, count FROM denials ORDER BY count DESC, host, path LIMIT ?",
-            [MAX_DENIALS.into()],
+            [(MAX_DENIALS + 1).into()],
         )
+    }
+
+    /// Counts one more of a kind. Kinds over the bound are counted together.
+    pub fn count_denial(&self, denial: &DenialEvent) -> Result<(), StoreError> {
+        const COUNT: &str = "INSERT INTO denials (host, method, path, reason, count) VALUES (?, ?, ?, ?, 1)
+            ON CONFLICT (host, method, path, reason) DO UPDATE SET count = count + 1";
+        #[derive(Deserialize)]
+        struct Found {}
+        let DenialEvent { host, method, path, reason, .. } = denial;
+        let found: Option<Found> = self.sql.row(
+            "UPDATE denials SET count = count + 1
+             WHERE host = ? AND method = ? AND path = ? AND reason = ? RETURNING 1 AS found",
+            [host.into(), method.into(), path.into(), reason.into()],
+        )?;
+        if found.is_some() {
+            return Ok(());
+        }
+        let full: Option<Found> =
+            self.sql.row("SELECT 1 AS found FROM denials LIMIT 1 OFFSET ?", [(MAX_DENIALS - 1).into()])?;
+        match full {
+            None => self.sql.run(COUNT, [host.into(), method.into(), path.into(), reason.into()]),
+            Some(_) => {
+                self.sql.run(COUNT, [OVERFLOW.into(), OVERFLOW.into(), OVERFLOW.into(), OVERFLOW.into()])
+            }
+        }
     }
 
     /// Oldest first. One that this version cannot read is left out.
