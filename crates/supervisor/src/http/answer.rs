@@ -100,7 +100,11 @@ pub fn json_bytes(value: &impl Serialize) -> Bytes {
 }
 
 pub fn json(status: StatusCode, value: &impl Serialize) -> Answer {
-    with_body(status, Body::Now(Some(json_bytes(value))))
+    now(status, json_bytes(value))
+}
+
+pub fn now(status: StatusCode, body: Bytes) -> Answer {
+    with_body(status, Body::Now(Some(body)))
 }
 
 pub fn later(status: StatusCode, news: impl Future<Output = Bytes> + 'static) -> Answer {

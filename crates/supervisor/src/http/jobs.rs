@@ -3,7 +3,7 @@
 //! Order of a start: the request is checked whole → a known id replays or conflicts → order, tombstones and bounds
 //! → the job. So nothing is started that a later check would refuse.
 
-use super::answer::{Answer, Refused, json, json_bytes, later, refuse};
+use super::answer::{Answer, Refused, json, json_bytes, later, now, refuse};
 use super::request::Read;
 use super::routes::grace;
 use crate::job::{Job, JobRef};
@@ -66,8 +66,7 @@ fn answer(supervisor: &Shared, status: StatusCode, job: JobRef, wait: Wait, tail
     let supervisor = supervisor.clone();
     let view = move |job: &JobRef| json_bytes(&job.read(|job| job.view(&supervisor.boot_id, tail)));
     if wait.at_most.is_zero() || job.read(|job| job.end.is_some()) {
-        let body = view(&job);
-        return later(status, async move { body });
+        return now(status, view(&job));
     }
     later(status, async move {
         wait.for_news(&job).await;
@@ -167,8 +166,7 @@ pub fn output(supervisor: &Shared, request: &Read, id: &ProcessId) -> Result<Ans
     };
     let there_is_news = move |job: &Job| job.output.ring.end() > cursor || job.end.is_some();
     if wait.at_most.is_zero() || job.read(there_is_news) {
-        let body = job.read(page);
-        return Ok(later(StatusCode::OK, async move { body }));
+        return Ok(now(StatusCode::OK, job.read(page)));
     }
     Ok(later(StatusCode::OK, async move {
         let _ = timeout(wait.at_most, job.until(there_is_news)).await;

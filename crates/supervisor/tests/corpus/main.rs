@@ -129,6 +129,7 @@ fn run(case: &Case, system: &dyn System) -> Result<Duration, Failure> {
     if !left.is_empty() {
         return Err(Failure::Escaped(format!("{} live on: {left:?}; it claims {claim:?}", left.len())));
     }
+    (case.dead)(&stage).map_err(Failure::Escaped)?;
     if !stage.witness.alive().is_superset(&spared) {
         return Err(Failure::Wrong(format!("the spared neighbour is dead; it claims {claim:?}")));
     }

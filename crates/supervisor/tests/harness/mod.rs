@@ -88,11 +88,17 @@ pub fn environment(directory: &Path) -> BTreeMap<String, String> {
     ])
 }
 
+/// The executable under test: `RINGFENCED`, or the one cargo built.
+pub fn binary() -> String {
+    let built = option_env!("CARGO_BIN_EXE_ringfenced").map(str::to_owned);
+    std::env::var("RINGFENCED").ok().or(built).expect("RINGFENCED names the executable")
+}
+
 /// The command that runs `ringfenced` on a ground.
 pub fn command(ground: Ground) -> Command {
-    let binary = env!("CARGO_BIN_EXE_ringfenced");
+    let binary = binary();
     let namespace: &[&str] = match ground {
-        Ground::Session => return Command::new(binary),
+        Ground::Session => return Command::new(&binary),
         Ground::Namespace => {
             assert!(rustix::process::geteuid().is_root(), "a pid namespace with two uids needs root");
             &["--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL"]
@@ -102,7 +108,7 @@ pub fn command(ground: Ground) -> Command {
         }
     };
     let mut command = Command::new("unshare");
-    command.args(namespace).arg(binary);
+    command.args(namespace).arg(&binary);
     command
 }
 

@@ -11,7 +11,7 @@ pub const CASE: Case = Case {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("before: {error}")),
     },
-    after: |stage, _, _| match TcpListener::bind(("127.0.0.1", port(stage))) {
+    dead: |stage| match TcpListener::bind(("127.0.0.1", port(stage))) {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("the port is not free: {error}")),
     },

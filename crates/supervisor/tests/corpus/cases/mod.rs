@@ -44,6 +44,8 @@ pub struct Case {
     pub applies: fn(&dyn System) -> bool,
     /// What must hold for the case to have been played at all.
     pub before: fn(&Stage, &dyn Host) -> Result<(), String>,
+    /// Signs of life that no witness holds: an error is one.
+    pub dead: fn(&Stage) -> Result<(), String>,
     /// What must hold besides everyone's death.
     pub after: fn(&Stage, &mut dyn Host, &Claim) -> Result<(), String>,
 }
@@ -56,6 +58,7 @@ impl Case {
         escapes_a_process_group: false,
         applies: |_| true,
         before: |_, _| Ok(()),
+        dead: |_| Ok(()),
         after: |_, _, _| Ok(()),
     };
 }

@@ -38,7 +38,7 @@ pub const CASE: Case = Case {
         }
         Ok(())
     },
-    after: |stage, _, _| {
+    dead: |stage| {
         for socket in ["redis.sock", "nginx.sock"] {
             if UnixStream::connect(stage.path().join(socket)).is_ok() {
                 return Err(format!("{socket} still answers"));
@@ -46,4 +46,5 @@ pub const CASE: Case = Case {
         }
         Ok(())
     },
+    ..Case::PLAIN
 };
