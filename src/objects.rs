@@ -45,7 +45,17 @@ pub async fn call_sandbox(
     request: &impl Serialize,
     deadline_ms: u64,
 ) -> Result<String, ObjectFault> {
-    invoke(env, "SANDBOX", &object_name(consumer, key), request, deadline_ms).await
+    answer(send_sandbox(env, consumer, key, request)?, deadline_ms).await
+}
+
+/// Sends a call to a Sandbox object without waiting for its answer.
+pub fn send_sandbox(
+    env: &Env,
+    consumer: &ConsumerName,
+    key: &SandboxKey,
+    request: &impl Serialize,
+) -> Result<Promise, ObjectFault> {
+    send(env, "SANDBOX", &object_name(consumer, key), request)
 }
 
 /// Calls the Admission object.
@@ -54,21 +64,23 @@ pub async fn call_admission(
     request: &impl Serialize,
     deadline_ms: u64,
 ) -> Result<String, ObjectFault> {
-    invoke(env, "ADMISSION", ADMISSION_NAME, request, deadline_ms).await
+    answer(send(env, "ADMISSION", ADMISSION_NAME, request)?, deadline_ms).await
 }
 
-async fn invoke(
+fn send(
     env: &Env,
     binding: &'static str,
     name: &str,
     request: &impl Serialize,
-    deadline_ms: u64,
-) -> Result<String, ObjectFault> {
+) -> Result<Promise, ObjectFault> {
     let namespace = env.durable_object(binding).map_err(|_| ObjectFault::NoBinding { binding })?;
     let stub = namespace.get_by_name(name).map_err(|e| ObjectFault::Failed(e.to_string()))?;
     let request = serde_json::to_string(request)?;
     let stub: Invokable = stub.into_rpc();
-    let promise = stub.invoke(&request).map_err(|e| ObjectFault::Failed(thrown(&e)))?;
+    stub.invoke(&request).map_err(|e| ObjectFault::Failed(thrown(&e)))
+}
+
+async fn answer(promise: Promise, deadline_ms: u64) -> Result<String, ObjectFault> {
     let answer = clock::within(deadline_ms, JsFuture::from(promise)).await?;
     let answer = answer.map_err(|e| ObjectFault::Failed(thrown(&e)))?;
     answer.as_string().ok_or_else(|| ObjectFault::Failed("the answer was not a text".to_owned()))

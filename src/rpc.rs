@@ -19,9 +19,9 @@ extern "C" {
     /// An entrypoint's execution context.
     pub type EntrypointContext;
     #[wasm_bindgen(method, catch, js_name = waitUntil)]
-    fn wait_until(this: &EntrypointContext, work: &Promise) -> Result<(), JsValue>;
+    pub fn wait_until(this: &EntrypointContext, work: &Promise) -> Result<(), JsValue>;
     #[wasm_bindgen(method, getter)]
-    fn props(this: &EntrypointContext) -> JsValue;
+    pub fn props(this: &EntrypointContext) -> JsValue;
 }
 
 /// One call of the RPC face. Answers the outcome as a plain object.
