@@ -29,3 +29,10 @@ pub use doctor::{Fact, FactState, NoUserNamespace, PROBE_SUBCOMMAND, facts, name
 pub use namespace::keeper::container_init;
 pub use namespace::protocol::INIT_SUBCOMMAND;
 pub use run::{RunError, run};
+
+/// What meets a container's bytes first, open to the fuzz targets and to nothing else.
+#[doc(hidden)]
+pub mod parsers {
+    pub use crate::network::classify::{Speaks, classify};
+    pub use crate::network::dns::{Names, answer};
+}

@@ -279,6 +279,31 @@ fn an_archive_is_unpacked_before_the_start_and_into_a_running_container_and_nowh
 }
 
 #[test]
+fn bodies_and_archives_are_bounded() {
+    const ARCHIVES: usize = 16;
+    const BODY: usize = 1 << 20;
+    let engine = TestEngine::start(modes()[0]);
+    engine.create("box", &[]);
+    let socket = engine.directory.join("docker.sock");
+    let archive = tar_of(&[("a", "b")]);
+    let put = || common::http(&socket, "PUT", "/containers/box/archive?path=/etc", &archive);
+    for _ in 0..ARCHIVES {
+        assert_eq!(put().status, 200);
+    }
+    let over = put();
+    assert_eq!(over.status, 400);
+    assert!(over.text().contains("too many archives"), "{}", over.text());
+    let body = |bytes: usize| {
+        let empty = r#"{"Image":""}"#.len();
+        format!(r#"{{"Image":"{}"}}"#, "x".repeat(bytes - empty))
+    };
+    assert_eq!(engine.call("POST", "/containers/create?name=whole", &body(BODY)).status, 201);
+    assert_eq!(engine.call("POST", "/containers/create?name=over", &body(BODY + 1)).status, 413);
+    assert_eq!(engine.call("POST", "/containers/create?name=cut", "{").status, 400);
+    assert_eq!(engine.call("POST", "/containers/create", "{}").status, 501, "no name: a snapshot's helper");
+}
+
+#[test]
 fn what_is_not_served_says_so() {
     let engine = TestEngine::start(modes()[0]);
     engine.boot("box");

@@ -22,7 +22,7 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Execs remembered per engine, ended ones included; the oldest ended one goes first.
+/// Execs remembered per engine; those that have ended go when there is no room for another.
 pub const MAX_EXECS: usize = 4096;
 
 #[derive(Default)]
@@ -278,6 +278,33 @@ fn set_size(terminal: &OwnedFd, height: u16, width: u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn exec(number: usize, state: State) -> Arc<Exec> {
+        let spec = ExecSpec {
+            command: vec!["true".into()],
+            environment: Vec::new(),
+            working_directory: None,
+            uid: 0,
+            gid: 0,
+            terminal: false,
+        };
+        let id = number.to_string();
+        Arc::new(Exec { id, container: "box".into(), spec, attach_stdin: false, state: Mutex::new(state) })
+    }
+
+    #[test]
+    fn at_the_bound_only_ended_execs_make_room() {
+        let execs = Execs::default();
+        for number in 1..MAX_EXECS {
+            assert!(execs.add(exec(number, State::Created)));
+        }
+        assert!(execs.add(exec(0, State::Ended { pid: 1, code: 0 })));
+        assert!(execs.add(exec(MAX_EXECS, State::Created)), "the ended one goes");
+        assert!(execs.get("0").is_none() && execs.get("1").is_some());
+        assert!(!execs.add(exec(MAX_EXECS + 1, State::Created)));
+        execs.forget("box");
+        assert!(execs.get("1").is_none());
+    }
 
     #[test]
     fn a_user_is_numbers_or_one_of_two_names() {
