@@ -113,17 +113,13 @@ impl Supervisor {
     /// Keeps all rings together within their bound: ended jobs give way first, the longest ring then.
     pub fn bound_rings(&self) {
         let jobs = self.jobs.borrow();
-        let mut total: usize = jobs.all().map(|job| job.read(|job| job.output.ring.len())).sum();
+        let mut total: usize = jobs.all().map(|job| job.read(|job| job.output.ring.cost())).sum();
         while total > limits::ALL_RINGS_BYTES {
-            let longest =
-                jobs.all().max_by_key(|job| job.read(|job| (job.end.is_some(), job.output.ring.len())));
-            let Some(job) = longest else { return };
-            let before = job.read(|job| job.output.ring.len());
-            if before == 0 {
-                return;
-            }
+            let cost = |job: &&JobRef| job.read(|job| (job.end.is_some(), job.output.ring.cost()));
+            let Some(job) = jobs.all().filter(|job| cost(job).1 > 0).max_by_key(cost) else { return };
+            let (_, before) = cost(&job);
             job.change(|job| job.output.ring.shrink_to(before / 2));
-            total -= before - job.read(|job| job.output.ring.len());
+            total -= before - job.read(|job| job.output.ring.cost());
         }
     }
 

@@ -91,6 +91,28 @@ fn what_the_ring_dropped_is_counted_and_the_log_and_the_digest_have_it_all() {
 }
 
 #[test]
+fn all_rings_together_are_bounded_and_an_ended_jobs_gives_way_first() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    supervisor.run("silent", "true");
+    supervisor.run("ended", "seq 200000");
+    for n in 0..29 {
+        supervisor.job(&format!("loud-{n}"), JobKind::Detached, "seq 200000; sleep 60");
+    }
+    for n in 0..29 {
+        harness::wait_for("all is said", || {
+            (supervisor.view(&format!("loud-{n}")).output_end.0 == 1_288_895).then_some(())
+        });
+    }
+    let jobs = supervisor.get("/v1/jobs").json::<ringfence_wire::supervisor::JobList>().jobs;
+    let held = |job: &ringfence_wire::supervisor::JobView| job.output_end.0 - job.output_base.0;
+    let all: u64 = jobs.iter().map(held).sum();
+    assert!(all <= 24 << 20, "{all}");
+    assert!(all > 12 << 20, "{all}");
+    let ended = jobs.iter().find(|job| job.id == "ended".into()).unwrap();
+    assert!(jobs.iter().filter(|job| job.end.is_none()).all(|job| held(job) > held(ended)));
+}
+
+#[test]
 fn jobs_cannot_list_read_or_move_the_logs() {
     let supervisor = Ringfenced::start(Ground::Namespace);
     let mut start = supervisor.start_request("a", JobKind::Fenced, "echo secret");

@@ -95,8 +95,17 @@ impl hyper::body::Body for Body {
 pub type Answer = Response<Body>;
 
 pub fn json_bytes(value: &impl Serialize) -> Bytes {
+    sized_json_bytes(value, 512)
+}
+
+/// JSON whose length is about known: a large page is then written once and not moved while it grows.
+pub fn sized_json_bytes(value: &impl Serialize, about: usize) -> Bytes {
+    let mut json = Vec::with_capacity(about);
     // The wire types have string keys and no fallible serializer.
-    serde_json::to_vec(value).map(Bytes::from).unwrap_or_default()
+    match serde_json::to_writer(&mut json, value) {
+        Ok(()) => json.into(),
+        Err(_) => Bytes::new(),
+    }
 }
 
 pub fn json(status: StatusCode, value: &impl Serialize) -> Answer {

@@ -3,7 +3,7 @@
 //! Order of a start: the request is checked whole → a known id replays or conflicts → order, tombstones and bounds
 //! → the job. So nothing is started that a later check would refuse.
 
-use super::answer::{Answer, Refused, json, json_bytes, later, now, refuse};
+use super::answer::{Answer, Refused, json, json_bytes, later, now, refuse, sized_json_bytes};
 use super::request::Read;
 use super::routes::grace;
 use crate::job::{Job, JobRef};
@@ -23,6 +23,10 @@ use tokio::time::timeout;
 
 /// A job that stops quietly passes through `stopping` for a moment; only one that stays there is news.
 const STOPPING_IS_NEWS_AFTER: Duration = Duration::from_millis(20);
+
+/// For the size of a page's JSON: what surrounds a frame's data, and how often text needs an escape.
+const PAGE_MARGIN: usize = 128;
+const ESCAPES_ONE_IN: usize = 16;
 
 /// What a caller waits for.
 #[derive(Clone, Copy)]
@@ -162,7 +166,9 @@ pub fn output(supervisor: &Shared, request: &Read, id: &ProcessId) -> Result<Ans
     let job = find(supervisor, request, id)?;
     let page = move |job: &Job| -> Bytes {
         let page = job.output.ring.page(cursor, limit);
-        json_bytes(&OutputPage { eof: job.end.is_some() && page.next == page.end, ..page })
+        let data: usize = page.frames.iter().map(|frame| frame.data.len() + PAGE_MARGIN).sum();
+        let about = data + data / ESCAPES_ONE_IN + PAGE_MARGIN;
+        sized_json_bytes(&OutputPage { eof: job.end.is_some() && page.next == page.end, ..page }, about)
     };
     let there_is_news = move |job: &Job| job.output.ring.end() > cursor || job.end.is_some();
     if wait.at_most.is_zero() || job.read(there_is_news) {

@@ -135,7 +135,7 @@ mod tests {
         fn text_cut_anywhere_by_the_pipe_and_by_pages_comes_out_as_whole_characters(
             text in "[a-zé€𝄞]{0,60}", cuts in prop::collection::vec(1usize..7, 0..60), limit in 4u64..40,
         ) {
-            let mut output = Output::new(1_000, None);
+            let mut output = Output::new(100_000, None);
             let (mut rest, mut noise) = (text.as_bytes(), 0);
             for cut in cuts.iter().chain(std::iter::repeat(&3)) {
                 if rest.is_empty() { break; }
