@@ -8,14 +8,29 @@ use crate::job::JobRef;
 use crate::supervisor::Shared;
 use ringfence_core::job::CommandEnd;
 use ringfence_core::sweep::Root;
+use rustix::io::Errno;
 use rustix::process::{WaitOptions, WaitStatus};
 
 /// Also children that were made without SIGCHLD (`__WALL`).
 const EVERY_CHILD: WaitOptions = WaitOptions::from_bits_retain(0x4000_0000);
 
+/// What the kernel says once everything that ended is reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Children {
+    Left,
+    /// There is no child at all. Whoever loses its leader falls to this process, so nothing it started is left.
+    None,
+}
+
 /// Reaps whatever has ended.
-pub fn children(supervisor: &Shared) {
-    while let Ok(Some((pid, status))) = rustix::process::wait(EVERY_CHILD | WaitOptions::NOHANG) {
+pub fn children(supervisor: &Shared) -> Children {
+    loop {
+        let (pid, status) = match rustix::process::wait(EVERY_CHILD | WaitOptions::NOHANG) {
+            Ok(Some(ended)) => ended,
+            Err(Errno::CHILD) => return Children::None,
+            Err(Errno::INTR) => continue,
+            Ok(None) | Err(_) => return Children::Left,
+        };
         let pid = pid.as_raw_pid();
         match supervisor.roots.borrow_mut().remove(&pid) {
             Some(Root::Leader(_) | Root::Own) => {}

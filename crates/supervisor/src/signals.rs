@@ -35,7 +35,7 @@ pub async fn serve(supervisor: Shared, descriptor: OwnedFd) -> io::Result<()> {
 
 fn take(supervisor: &Shared, signal: &Received) {
     if i32::try_from(signal.number) == Ok(libc::SIGCHLD) {
-        reap::children(supervisor);
+        let _ = reap::children(supervisor);
     } else if from_outside(supervisor, signal.sender) {
         supervisor.end_wanted.notify_one();
     } else {

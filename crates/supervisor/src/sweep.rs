@@ -5,6 +5,7 @@
 //! leaders all say that they have no child left needs no look at all.
 
 use crate::job::{JobNumber, JobRef, Leader};
+use crate::reap::{self, Children};
 use crate::scan::{self, Look, LookFailed};
 use crate::signalling::{self, Sent};
 use crate::supervisor::{Shared, Supervisor};
@@ -137,10 +138,16 @@ impl Sweep<'_> {
         let _ = timeout(pause, proof).await;
     }
 
-    /// The kernel's own word that nothing is left: every leader said that it has no child, and none was lost.
+    /// The kernel's own word that nothing is left: every leader said that it has no child; or, where leaders were
+    /// lost and what they led fell to the supervisor, the supervisor itself has none.
     fn proven(&self) -> bool {
-        let jobs = self.targets.jobs.iter().all(|job| job.read(|job| job.leader == Leader::Empty));
-        jobs && !(self.targets.strays && self.supervisor.strays_possible.get())
+        let all = |is: fn(Leader) -> bool| self.targets.jobs.iter().all(|job| is(job.read(|job| job.leader)));
+        let strays = self.targets.strays && self.supervisor.strays_possible.get();
+        if all(|leader| leader == Leader::Empty) && !strays {
+            return true;
+        }
+        all(|leader| !matches!(leader, Leader::Alive { .. }))
+            && reap::children(self.supervisor) == Children::None
     }
 
     /// A kill-all by its own name ends with `kill(-1)`, which spares nobody: so only where nobody is to be spared.

@@ -125,11 +125,30 @@ impl Ringfenced {
     }
 
     pub fn start_with(ground: Ground, changes: &[(&str, &str)]) -> Self {
+        Self::launch(command(ground), ground != Ground::Session, changes)
+    }
+
+    /// Under a command of the test's own, whose only child it becomes.
+    pub fn start_under(outer: &[&str], changes: &[(&str, &str)]) -> Self {
+        let (program, arguments) = outer.split_first().unwrap();
+        let mut command = Command::new(program);
+        command.args(arguments).arg(binary());
+        Self::launch(command, true, changes)
+    }
+
+    /// A number that no other test on this machine uses.
+    pub fn unique() -> u64 {
+        let mut bytes = [0u8; 8];
+        getrandom::fill(&mut bytes).unwrap();
+        u64::from_ne_bytes(bytes)
+    }
+
+    fn launch(mut command: Command, wrapped: bool, changes: &[(&str, &str)]) -> Self {
         let directory = open_directory();
         let said = directory.path().join("stderr");
         let mut environment = environment(directory.path());
         environment.extend(changes.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let mut child = command(ground)
+        let mut child = command
             .env_clear()
             .envs(environment)
             .stdin(Stdio::null())
@@ -140,13 +159,13 @@ impl Ringfenced {
         let port = wait_for("the supervisor listens", || {
             let text = std::fs::read_to_string(&said).unwrap_or_default();
             if let Some(status) = child.try_wait().unwrap() {
-                panic!("the supervisor on {ground:?} ended with {status} instead of listening: {text}");
+                panic!("the supervisor ended with {status} instead of listening: {text}");
             }
             let address = text.split("listens on ").nth(1)?;
             address.split([':', ',']).nth(1)?.parse().ok()
         });
         let outer = child.id() as i32;
-        let pid = if ground == Ground::Session { outer } else { only_child(outer) };
+        let pid = if wrapped { only_child(outer) } else { outer };
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_secs(60)))
