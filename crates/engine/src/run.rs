@@ -9,7 +9,7 @@ use crate::doctor::{self, NoUserNamespace};
 use crate::engine::Engine;
 use crate::state::{StateDir, StateError};
 use crate::{control, docker_api};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,7 @@ pub enum RunError {
 /// # Errors
 /// When it could not start, or left something behind.
 pub fn run(config: EngineConfig) -> Result<(), RunError> {
+    raise_descriptor_limit();
     // Before any other thread and any other child: all containers are forked by this one.
     let spawner = Spawner::start()?;
     let parent = config.exit_with_parent.then(Parent::of_this_process).transpose()?;
@@ -47,6 +48,12 @@ pub fn run(config: EngineConfig) -> Result<(), RunError> {
     let result = runtime.block_on(serve(config, spawner, parent));
     runtime.shutdown_timeout(SHUTDOWN_DEADLINE);
     result
+}
+
+/// Each tunnel takes four descriptors; the usual soft limit is for programs that use `select`.
+fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 async fn serve(config: EngineConfig, spawner: Spawner, parent: Option<Parent>) -> Result<(), RunError> {

@@ -74,6 +74,26 @@ fn a_wait_is_held_until_the_end_and_tells_its_code() {
 }
 
 #[test]
+fn a_wait_whose_caller_left_is_given_up() {
+    let engine = TestEngine::start(modes()[0]);
+    engine.boot("box");
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", engine.process.id())).unwrap().count();
+    let before = open();
+    let mut waiting = Vec::new();
+    for _ in 0..20 {
+        let mut stream = UnixStream::connect(engine.directory.join("docker.sock")).unwrap();
+        stream
+            .write_all(b"POST /containers/box/wait HTTP/1.1\r\nHost: d\r\nContent-Length: 0\r\n\r\n")
+            .unwrap();
+        waiting.push(stream);
+    }
+    eventually("all are held", || open() >= before + 40);
+    drop(waiting);
+    eventually("none is kept", || open() <= before);
+    assert_eq!(state(&engine, "box")["Status"], "running");
+}
+
+#[test]
 fn a_wait_for_the_removal_ends_with_it() {
     let engine = TestEngine::start(modes()[0]);
     engine.boot("box");

@@ -3,6 +3,7 @@
 
 use super::answer::{self, Answer};
 use super::formats::{parse_signal, rfc3339};
+use super::peer::Peer;
 use super::types::{CreateContainer, environment};
 use super::{Call, MAX_BODY_BYTES};
 use crate::container::record::{Archive, Plan};
@@ -126,7 +127,7 @@ pub async fn start(engine: &Arc<Engine>, name: &str) -> Answer {
 }
 
 /// Held until the container is as asked: not running (the default), or removed.
-pub async fn wait(engine: &Engine, name: &str, call: &Call) -> Answer {
+pub async fn wait(engine: &Engine, name: &str, call: &Call, peer: &Peer) -> Answer {
     let container = match find(engine, name) {
         None => return no_such(name),
         Some(Found::Container(container)) => container,
@@ -135,11 +136,16 @@ pub async fn wait(engine: &Engine, name: &str, call: &Call) -> Answer {
         }
     };
     let mut life = container.watch();
-    let reached = match call.query("condition").unwrap_or("not-running") {
-        "" | "not-running" => life.wait_for(|life| !matches!(life, Life::Starting | Life::Running(_))).await,
-        "next-exit" => life.wait_for(|life| matches!(life, Life::Ended { .. } | Life::Removed { .. })).await,
-        "removed" => life.wait_for(|life| matches!(life, Life::Removed { .. })).await,
+    let reached: fn(&Life) -> bool = match call.query("condition").unwrap_or("not-running") {
+        "" | "not-running" => |life| !matches!(life, Life::Starting | Life::Running(_)),
+        "next-exit" => |life| matches!(life, Life::Ended { .. } | Life::Removed { .. }),
+        "removed" => |life| matches!(life, Life::Removed { .. }),
         other => return answer::error(StatusCode::BAD_REQUEST, &format!("unknown condition {other}")),
+    };
+    let reached = tokio::select! {
+        reached = life.wait_for(reached) => reached,
+        // A caller that left must not be kept: each restart of workerd leaves one.
+        _ = peer.gone() => return answer::error(StatusCode::REQUEST_TIMEOUT, "the caller left"),
     };
     match reached {
         Ok(life) => answer::json(StatusCode::OK, &json!({ "StatusCode": status_code(life.end()) })),

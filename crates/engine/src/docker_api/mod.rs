@@ -8,6 +8,7 @@ pub mod containers;
 pub mod exec;
 mod formats;
 mod list;
+mod peer;
 mod streams;
 mod types;
 
@@ -20,6 +21,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use peer::Peer;
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 use std::sync::Arc;
@@ -36,11 +38,12 @@ const SUBNET: &str = "127.0.0.0/8";
 pub async fn serve(listener: UnixListener, engine: Arc<Engine>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok(peer) = Peer::of(&stream) else { continue };
         let engine = engine.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request| {
-                let engine = engine.clone();
-                async move { handle(&engine, request).await }
+                let (engine, peer) = (engine.clone(), peer.clone());
+                async move { handle(&engine, &peer, request).await }
             });
             let _ = hyper::server::conn::http1::Builder::new()
                 .half_close(true)
@@ -107,14 +110,14 @@ impl Call {
     }
 }
 
-async fn handle(engine: &Arc<Engine>, request: Request<Incoming>) -> Result<Answer, Cut> {
+async fn handle(engine: &Arc<Engine>, peer: &Peer, request: Request<Incoming>) -> Result<Answer, Cut> {
     let call = Call::of(&request);
     let container = call.container();
     let method = request.method().clone();
     let path = call.canonical_path();
     let n = engine.calls.arrived(Plane::Docker, container.as_deref(), method.as_str(), &path);
     let fault = engine.faults.take(Plane::Docker, container.as_deref(), method.as_str(), &path);
-    let answer = with_fault(fault, || route(engine, &call, request)).await?;
+    let answer = with_fault(fault, || route(engine, peer, &call, request)).await?;
     engine.calls.answered(n, answer.status().as_u16());
     Ok(answer)
 }
@@ -146,7 +149,7 @@ pub async fn with_fault<F: Future<Output = Answer>>(
     }
 }
 
-async fn route(engine: &Arc<Engine>, call: &Call, request: Request<Incoming>) -> Answer {
+async fn route(engine: &Arc<Engine>, peer: &Peer, call: &Call, request: Request<Incoming>) -> Answer {
     let method = request.method().clone();
     let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
     match (&method, segments.as_slice()) {
@@ -168,7 +171,7 @@ async fn route(engine: &Arc<Engine>, call: &Call, request: Request<Incoming>) ->
         (&Method::POST, ["containers", "create"]) => containers::create(engine, call, request).await,
         (&Method::GET, ["containers", name, "json"]) => containers::inspect(engine, name),
         (&Method::POST, ["containers", name, "start"]) => containers::start(engine, name).await,
-        (&Method::POST, ["containers", name, "wait"]) => containers::wait(engine, name, call).await,
+        (&Method::POST, ["containers", name, "wait"]) => containers::wait(engine, name, call, peer).await,
         (&Method::POST, ["containers", name, "kill"]) => containers::kill(engine, name, call),
         (&Method::POST, ["containers", name, "stop"]) => containers::stop(engine, name, call).await,
         (&Method::DELETE, ["containers", name]) => containers::remove(engine, name, call).await,

@@ -32,6 +32,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the keeper. Standard input is its end of the channel. Must be called while the process has one thread.
 pub fn container_init() -> ExitCode {
+    // What a listing of processes shows instead of `exe`.
+    let _ = rustix::thread::set_name(c"ringfence-keep");
     let Ok(channel) = rustix::stdio::stdin().try_clone_to_owned() else { return ExitCode::FAILURE };
     match Keeper::boot(&channel) {
         Ok(keeper) => {

@@ -60,14 +60,30 @@ pub struct ExecOutput {
     pub stderr: String,
 }
 
-/// The program of `examples/engine.rs`, which `cargo test` builds beside the tests.
+/// The program of `examples/engine.rs`. A plain `cargo test` builds it; one that names its tests does not, and must not
+/// pass on yesterday's engine.
 pub fn engine_program() -> PathBuf {
     let mut path = std::env::current_exe().unwrap();
     path.pop();
     path.pop();
     let path = path.join("examples/engine");
-    assert!(path.exists(), "{} is missing: cargo build -p ringfence-engine --examples", path.display());
+    let mend = "run cargo build -p ringfence-engine --examples";
+    let built = path
+        .metadata()
+        .unwrap_or_else(|_| panic!("{} is missing: {mend}", path.display()))
+        .modified()
+        .unwrap();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    assert!(newest(&sources) <= built, "{} is older than its sources: {mend}", path.display());
     path
+}
+
+fn newest(directory: &Path) -> std::time::SystemTime {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .map(|path| if path.is_dir() { newest(&path) } else { path.metadata().unwrap().modified().unwrap() })
+        .max()
+        .unwrap()
 }
 
 pub fn fresh_directory() -> PathBuf {
