@@ -11,8 +11,12 @@ use worker::Env;
 use ringfence_wire::refusal::Refusal;
 
 use crate::config::Config;
-use crate::facade::{self, Answer, Arguments, Caller, MAX_ARGUMENT_BYTES, Method, rejected};
+use crate::facade::{self, Answer, Arguments, Caller, Method, rejected};
 use crate::objects::thrown;
+
+/// The most characters of JSON that a call's arguments may make. Well above every field's own limit, so that what is
+/// too long is refused by its name.
+const MAX_ARGUMENTS: usize = 4 * 1024 * 1024;
 
 #[wasm_bindgen]
 extern "C" {
@@ -67,8 +71,8 @@ fn arguments(parameters: &[&str], args: &Array) -> Result<Arguments, Refusal> {
     const FIELD: &str = "arguments";
     let text = JSON::stringify(args)
         .map_err(|error| rejected(FIELD, format!("cannot be written as JSON: {}", thrown(&error))))?;
-    if text.length() as usize > MAX_ARGUMENT_BYTES {
-        return Err(rejected(FIELD, format!("are over {MAX_ARGUMENT_BYTES} bytes of JSON")));
+    if text.length() as usize > MAX_ARGUMENTS {
+        return Err(rejected(FIELD, format!("are over {MAX_ARGUMENTS} characters of JSON")));
     }
     let values: Vec<Value> = serde_json::from_str(&String::from(text))
         .map_err(|error| rejected(FIELD, format!("are no JSON: {error}")))?;

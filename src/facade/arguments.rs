@@ -9,9 +9,6 @@ use ringfence_wire::refusal::{Refusal, RefusalKind};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// The most JSON text a call may bring, over either face.
-pub const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
-
 /// The argument that is the call's whole input: its fields are named without a prefix.
 const INPUT: &str = "input";
 

@@ -30,7 +30,6 @@ pub enum Call {
     Checkpoint { key: SandboxKey, reason: String },
     Abort { key: SandboxKey },
     Denials { key: SandboxKey },
-    Artifacts { key: SandboxKey },
     Enqueue { key: SandboxKey, recipe: Recipe },
     Attempt { key: SandboxKey, recipe: Recipe },
     Withdraw { key: SandboxKey },
@@ -102,7 +101,6 @@ impl Call {
             }
             Method::Abort => Self::Abort { key },
             Method::Denials => Self::Denials { key },
-            Method::Artifacts => Self::Artifacts { key },
             Method::AdmissionEnqueue => Self::Enqueue { key, recipe: admission_recipe(arguments)? },
             Method::AdmissionAttempt => Self::Attempt { key, recipe: admission_recipe(arguments)? },
             Method::AdmissionRelease => Self::Withdraw { key },

@@ -27,7 +27,7 @@ use ringfence_wire::supervisor::StdinMode;
 use worker::Env;
 
 pub use answer::{Answer, Verdict};
-pub use arguments::{Arguments, MAX_ARGUMENT_BYTES, rejected};
+pub use arguments::{Arguments, rejected};
 pub use identity::{Caller, TokenFault, by_binding, by_token};
 pub use method::Method;
 
@@ -143,7 +143,6 @@ impl Facade<'_> {
             }
             Call::Abort { key } => self.sandbox(key, SandboxCall::Abort, deadline::END_MS).await,
             Call::Denials { key } => self.sandbox(key, SandboxCall::Denials, deadline::READ_MS).await,
-            Call::Artifacts { key } => self.sandbox(key, SandboxCall::Artifacts, deadline::READ_MS).await,
             Call::Enqueue { key, recipe } => gate.enqueue(&key, &recipe).await.map(admission),
             Call::Attempt { key, recipe } => gate.attempt(&key, &recipe).await.map(admission),
             Call::Withdraw { key } => gate.withdraw(&key).await.map(|()| Answer::done(Done {})),

@@ -5,7 +5,9 @@ use serde_json::Value;
 use worker::{Request, Response, Result};
 
 use super::respond::{self, Problem};
-use crate::facade::MAX_ARGUMENT_BYTES;
+
+/// The most a request's body may hold.
+const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// A body, or the response that says what is wrong with it.
 pub enum Read {
@@ -42,7 +44,7 @@ async fn bytes(request: &mut Request) -> Result<std::result::Result<Vec<u8>, Res
     }
     let declared = request.headers().get("Content-Length")?.and_then(|text| text.parse::<usize>().ok());
     match declared {
-        Some(length) if length > MAX_ARGUMENT_BYTES => Ok(Err(respond::too_large(MAX_ARGUMENT_BYTES)?)),
+        Some(length) if length > MAX_BODY_BYTES => Ok(Err(respond::too_large(MAX_BODY_BYTES)?)),
         Some(_) => match request.bytes().await {
             Ok(bytes) => Ok(Ok(bytes)),
             Err(error) => Ok(Err(respond::unreadable_body(&error)?)),
@@ -55,8 +57,8 @@ async fn bytes(request: &mut Request) -> Result<std::result::Result<Vec<u8>, Res
                     Ok(chunk) => bytes.extend(chunk),
                     Err(error) => return Ok(Err(respond::unreadable_body(&error)?)),
                 }
-                if bytes.len() > MAX_ARGUMENT_BYTES {
-                    return Ok(Err(respond::too_large(MAX_ARGUMENT_BYTES)?));
+                if bytes.len() > MAX_BODY_BYTES {
+                    return Ok(Err(respond::too_large(MAX_BODY_BYTES)?));
                 }
             }
             Ok(Ok(bytes))

@@ -43,7 +43,7 @@ use ringfence_core::ticket::{Secrets, TicketFault};
 use ringfence_wire::contract::{ExecDone, GoneReason, StartDetachedDone};
 use ringfence_wire::ids::ProcessId;
 use ringfence_wire::internal::{INTERNAL_VERSION, SandboxCall, SandboxRequest};
-use ringfence_wire::refusal::{Outcome, Refusal, RefusalKind};
+use ringfence_wire::refusal::{Outcome, Refusal};
 use serde::Serialize;
 use wasm_bindgen::prelude::*;
 use worker::{DurableObject, Env, Request, Response, State, durable_object};
@@ -219,10 +219,6 @@ impl Object {
                 Err(error) => told::<()>(Err(error.into())),
             },
             SandboxCall::Events => told(self.events().map_err(Refusal::from)),
-            SandboxCall::Artifacts => told::<()>(Err(Refusal::new(
-                RefusalKind::RecipeRejected,
-                "artifacts is not supported in this version",
-            ))),
             SandboxCall::SlotState { slot } => match self.slot_state(&slot) {
                 Ok(state) => json(&state),
                 Err(error) => told::<()>(Err(error.into())),

@@ -76,7 +76,6 @@ pub enum SandboxCall {
     Abort,
     Denials,
     Events,
-    Artifacts,
     /// Admission asks whether the container that holds this slot is gone.
     SlotState {
         slot: String,
