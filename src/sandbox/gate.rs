@@ -54,7 +54,7 @@ impl Object {
         }
         self.store.admit(pass)?;
         if !self.container_runs() {
-            self.plan(Task::Renew, now + UNUSED_SLOT_MS)?;
+            self.plan(Task::Slot, now + UNUSED_SLOT_MS)?;
         }
         Ok(())
     }

@@ -209,6 +209,7 @@ impl Object {
     async fn perform(self: &Rc<Self>, task: Task) -> Result<(), Refusal> {
         match task {
             Task::Expire => self.expire().await,
+            Task::Slot => self.look_at_slot().await,
             Task::Renew => self.renew().await,
             Task::Recover => {
                 self.recovered(self.epoch.get()).await?;
@@ -253,17 +254,10 @@ impl Object {
     /// The container runs: its slot lives on, and so does the container if something needs it. It does not run: what
     /// that means is written down, and the slot is given up.
     async fn renew(self: &Rc<Self>) -> Result<(), Refusal> {
-        let head = self.known_head()?;
-        if self.is_busy() && !self.container_runs() {
-            return Ok(self.plan(Task::Renew, clock::now_ms() + RENEW_BUSY_MS)?);
-        }
         if !self.container_runs() {
-            if head.boot != Boot::None {
-                self.container_is_gone(GoneReason::ContainerStopped, "its container stopped")?;
-            }
-            self.done(Task::Renew)?;
-            return Ok(self.give_up_slot()?);
+            return self.rest();
         }
+        let head = self.known_head()?;
         self.recovered(self.epoch.get()).await?;
         let needed = self.is_busy() || !self.store.open_processes()?.is_empty();
         let next = if needed { RENEW_BUSY_MS } else { RENEW_IDLE_MS };
@@ -276,7 +270,29 @@ impl Object {
             self.note_ends().await?;
             self.acknowledge(&up).await;
         }
-        let answer = self.renew_slot(&head).await;
+        self.keep_slot(&head).await
+    }
+
+    /// No container runs: what that means is written down, and the slot is given up; unless a call is about to boot.
+    fn rest(&self) -> Result<(), Refusal> {
+        if self.is_busy() {
+            return Ok(self.plan(Task::Renew, clock::now_ms() + RENEW_BUSY_MS)?);
+        }
+        if self.known_head()?.boot != Boot::None {
+            self.container_is_gone(GoneReason::ContainerStopped, "its container stopped")?;
+        }
+        self.done(Task::Renew)?;
+        Ok(self.give_up_slot()?)
+    }
+
+    /// A call took a slot and may not have needed it: a replay boots nothing.
+    async fn look_at_slot(&self) -> Result<(), Refusal> {
+        self.done(Task::Slot)?;
+        if self.container_runs() { self.keep_slot(&self.known_head()?).await } else { self.rest() }
+    }
+
+    async fn keep_slot(&self, head: &Head) -> Result<(), Refusal> {
+        let answer = self.renew_slot(head).await;
         match answer.map_err(|e| refusals::unavailable("admission", e.to_string()))? {
             RenewAnswer::Renewed => Ok(()),
             // Unless another slot was given to it meanwhile, what runs here was not admitted.

@@ -15,6 +15,8 @@ use crate::sql::StoreError;
 
 /// How many ended execs are remembered with their receipts.
 pub const MAX_RECEIPTS: u64 = 10_000;
+/// Of how many dropped execs and processes the key is still known. One that is older yet is taken for new.
+pub const MAX_FORGOTTEN: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -220,17 +222,25 @@ impl Store {
         Ok(())
     }
 
+    /// By row id, which grows: no scan, however long the ledger.
     fn forget_oldest_receipts(&self) -> Result<(), StoreError> {
-        const OLDER: &str = "state IN ('done', 'unknown') AND reserved_at <
-            (SELECT reserved_at FROM ledger ORDER BY reserved_at DESC LIMIT 1 OFFSET ?)";
+        const OLDEST: &str = "rowid <= (SELECT MAX(rowid) FROM ledger) - ? AND state IN ('done', 'unknown')";
         self.sql.run(
             &format!(
                 "INSERT OR IGNORE INTO forgotten (kind, idempotency_key, id)
-                 SELECT 'exec', idempotency_key, job FROM ledger WHERE {OLDER}"
+                 SELECT 'exec', idempotency_key, job FROM ledger WHERE {OLDEST}"
             ),
             [MAX_RECEIPTS.into()],
         )?;
-        self.sql.run(&format!("DELETE FROM ledger WHERE {OLDER}"), [MAX_RECEIPTS.into()])
+        self.sql.run(&format!("DELETE FROM ledger WHERE {OLDEST}"), [MAX_RECEIPTS.into()])?;
+        self.forget_oldest_keys()
+    }
+
+    pub(super) fn forget_oldest_keys(&self) -> Result<(), StoreError> {
+        self.sql.run(
+            "DELETE FROM forgotten WHERE rowid <= (SELECT MAX(rowid) FROM forgotten) - ?",
+            [MAX_FORGOTTEN.into()],
+        )
     }
 
     /// The key was used and no more than that is known.

@@ -250,16 +250,16 @@ impl Store {
 
     /// The content of the oldest goes; that their keys and ids were used stays known.
     fn forget_oldest_processes(&self) -> Result<(), StoreError> {
-        const OLDER: &str = "settled = 1 AND started_at <
-            (SELECT started_at FROM processes WHERE settled = 1 ORDER BY started_at DESC LIMIT 1 OFFSET ?)";
+        const OLDEST: &str = "rowid <= (SELECT MAX(rowid) FROM processes) - ? AND settled = 1";
         self.sql.run(
             &format!(
                 "INSERT OR IGNORE INTO forgotten (kind, idempotency_key, id)
-                 SELECT 'process', idempotency_key, id FROM processes WHERE {OLDER}"
+                 SELECT 'process', idempotency_key, id FROM processes WHERE {OLDEST}"
             ),
             [MAX_SETTLED.into()],
         )?;
-        self.sql.run(&format!("DELETE FROM processes WHERE {OLDER}"), [MAX_SETTLED.into()])
+        self.sql.run(&format!("DELETE FROM processes WHERE {OLDEST}"), [MAX_SETTLED.into()])?;
+        self.forget_oldest_keys()
     }
 
     /// A process of this id was here and its record is gone.

@@ -23,6 +23,8 @@ pub const MAX_EVENTS: u64 = 1_000;
 pub enum Task {
     /// The sandbox's deadline.
     Expire,
+    /// Look whether a slot that was taken before a boot came to be used.
+    Slot,
     /// Renew the slot, look whether the container still runs, re-arm the inactivity timeout.
     Renew,
     /// Settle what an earlier incarnation left open.
@@ -37,6 +39,7 @@ impl Task {
     pub fn text(self) -> &'static str {
         match self {
             Self::Expire => "expire",
+            Self::Slot => "slot",
             Self::Renew => "renew",
             Self::Recover => "recover",
             Self::Release => "release",
