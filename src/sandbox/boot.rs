@@ -301,7 +301,7 @@ impl Object {
     /// The container is proven gone: one transaction writes down what that means.
     pub fn container_is_gone(&self, reason: GoneReason, detail: &str) -> Result<(), StoreError> {
         let now = clock::now_ms();
-        self.store.bury_sent_processes(reason, detail, now)?;
+        self.store.bury_processes(reason, detail, now)?;
         self.store.bury_running_entries(detail, now)?;
         self.store.forget_container()?;
         self.done(Task::Destroy)

@@ -1,8 +1,8 @@
 //! The ends a sandbox can be given: abort, checkpoint, expiry.
 //!
 //! Invariant: the first step is one transaction that nothing can undo: the epoch grows, the ticket is erased, the
-//! slot can admit nobody any more, every record whose end is not known becomes a tombstone, and the container is
-//! marked to be destroyed. Whatever awaits in a boot, a start or an exec then finds another epoch and gives up. If
+//! slot can admit nobody any more, every process that was sent becomes a tombstone (one that was not frees its key),
+//! and the container is marked to be destroyed. Whatever awaits in a boot, a start or an exec then finds another epoch and gives up. If
 //! the object is lost after it, the alarm does the rest.
 //!
 //! Order of effects: that transaction → no grant admits → kill-all, within a bound, for its evidence → destroy →
@@ -50,6 +50,7 @@ impl Object {
         let up = self.up(&head)?;
         let now = clock::now_ms();
         self.epoch.set(self.store.bump_epoch(now)?);
+        self.store.release_unsent_processes()?;
         self.store.bury_processes(reason, detail, now)?;
         self.store.bury_running_entries(detail, now)?;
         self.done(Task::Expire)?;

@@ -229,20 +229,21 @@ impl Store {
         self.sql.run("DELETE FROM processes WHERE id = ? AND settled = 0", [id.as_str().into()])
     }
 
-    /// Every record whose end is not known becomes a tombstone that says why.
+    /// Likewise of every start that was not sent to any container.
+    pub fn release_unsent_processes(&self) -> Result<(), StoreError> {
+        self.sql.run(
+            "DELETE FROM attestations WHERE spender IN
+                (SELECT 'process:' || idempotency_key FROM processes WHERE settled = 0 AND boot_id IS NULL)",
+            [],
+        )?;
+        self.sql.run("DELETE FROM processes WHERE settled = 0 AND boot_id IS NULL", [])
+    }
+
+    /// Every record whose start was sent and whose end is not known becomes a tombstone that says why.
     pub fn bury_processes(&self, reason: GoneReason, detail: &str, now: u64) -> Result<(), StoreError> {
-        self.bury("settled = 0", reason, detail, now)
-    }
-
-    /// Likewise, but not a record whose start was not sent to any container yet.
-    pub fn bury_sent_processes(&self, reason: GoneReason, detail: &str, now: u64) -> Result<(), StoreError> {
-        self.bury("settled = 0 AND boot_id IS NOT NULL", reason, detail, now)
-    }
-
-    fn bury(&self, which: &str, reason: GoneReason, detail: &str, now: u64) -> Result<(), StoreError> {
         let record = serde_json::to_string(&Record::Gone { reason, detail: detail.to_owned() })?;
         self.sql.run(
-            &format!("UPDATE processes SET record = ?, settled = 1, ended_at = ? WHERE {which}"),
+            "UPDATE processes SET record = ?, settled = 1, ended_at = ? WHERE settled = 0 AND boot_id IS NOT NULL",
             [(&record).into(), now.into()],
         )?;
         self.forget_oldest_processes()
