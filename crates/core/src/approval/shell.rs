@@ -9,8 +9,8 @@ mod words;
 
 /// How deep scripts within scripts are followed.
 pub const MAX_DEPTH: usize = 16;
-/// Steps one decision may take: many times the longest command.
-pub const MAX_STEPS: usize = 4 * 1024 * 1024;
+/// Steps one decision may take: the longest command, read four times.
+pub const MAX_STEPS: usize = 1024 * 1024;
 
 /// Words that may stand before a command without being one.
 pub const RESERVED: &[&str] =
