@@ -344,7 +344,7 @@ export type InputDone = {
   deduped: boolean;
 };
 
-export type StdinResult = "written" | "uncertain" | "closed";
+export type StdinResult = "written" | "uncertain" | "closed" | "pending";
 
 export type FileDone = {
   /** UTF-8 text. */
