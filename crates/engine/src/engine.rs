@@ -30,10 +30,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A forced removal that is not proven by then is an error, and the container stays.
-/// Longer than a boot may take: one that is under way ends first.
-pub const REMOVE_DEADLINE: Duration = Duration::from_secs(20);
-/// The longest host name the kernel takes is 64.
+/// A forced removal that is not proven by then is an error, and the container stays. Longer than a boot may take: one
+/// that is under way ends first.
+pub const REMOVE_DEADLINE: Duration = Duration::from_secs(30);
+/// Of the container's id, as Docker does.
 const MAX_HOSTNAME_BYTES: usize = 12;
 
 pub struct Engine {
@@ -135,32 +135,31 @@ impl Engine {
         self.sidecars().values().cloned().collect()
     }
 
-    fn name_is_taken(&self, name: &str) -> bool {
-        self.containers().contains_key(name) || self.sidecars().contains_key(name)
-    }
-
     /// None: the name is in use.
     pub fn create_container(&self, name: String, plan: Plan) -> Option<Arc<Container>> {
-        if self.name_is_taken(&name) {
+        // Both maps are held, in this order everywhere: a name is one container's or one sidecar's.
+        let (mut containers, sidecars) = (self.containers(), self.sidecars());
+        if containers.contains_key(&name) || sidecars.contains_key(&name) {
             return None;
         }
         let container = Arc::new(Container::new(random_id(), name.clone(), plan));
         self.denials.forget(&name);
-        self.containers().insert(name, container.clone());
+        containers.insert(name, container.clone());
         Some(container)
     }
 
     /// None: the name is in use.
     pub fn create_sidecar(&self, name: String) -> Result<Option<Arc<Sidecar>>, AuthorityError> {
-        if self.name_is_taken(&name) {
-            return Ok(None);
-        }
         // A container that runs already trusts another sidecar's authority, for the rest of its life.
         let trusted =
             names::served_by(&name).and_then(|served| self.container(served)).and_then(|c| c.authority());
         let authority = trusted.map_or_else(|| Authority::new().map(Arc::new), Ok)?;
+        let (containers, mut sidecars) = (self.containers(), self.sidecars());
+        if containers.contains_key(&name) || sidecars.contains_key(&name) {
+            return Ok(None);
+        }
         let sidecar = Arc::new(Sidecar::new(random_id(), name.clone(), authority));
-        self.sidecars().insert(name, sidecar.clone());
+        sidecars.insert(name, sidecar.clone());
         Ok(Some(sidecar))
     }
 

@@ -501,6 +501,18 @@ fn two_starts_at_once_make_one_container() {
 }
 
 #[test]
+fn one_name_is_given_once_however_many_ask_at_once() {
+    let engine = TestEngine::start(modes()[0]);
+    let create = || engine.call("POST", "/containers/create?name=box", r#"{"Image":"i"}"#).status;
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let creates: Vec<_> = (0..16).map(|_| scope.spawn(create)).collect();
+        creates.into_iter().map(|create| create.join().unwrap()).collect()
+    });
+    assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 409).count(), 15, "{statuses:?}");
+}
+
+#[test]
 fn a_removal_during_the_start_leaves_nothing() {
     let engine = TestEngine::start(Mode::Unprivileged);
     for _ in 0..5 {
