@@ -123,10 +123,10 @@ impl Supervisor {
         }
     }
 
-    pub fn leader_pid(job: &JobRef) -> Option<i32> {
-        job.read(|job| match job.leader {
-            Leader::Alive { pid } => Some(pid),
-            Leader::Empty | Leader::Lost => None,
-        })
+    /// The pid of a job's leader, while that is surely the leader's own: until it is reaped.
+    pub fn leader_pid(&self, job: &JobRef) -> Option<i32> {
+        let Leader::Alive { pid } = job.read(|job| job.leader) else { return None };
+        let roots = self.roots.borrow();
+        (roots.get(&pid) == Some(&Root::Leader(job.number))).then_some(pid)
     }
 }

@@ -119,7 +119,8 @@ pub struct JobSpec {
     /// Absolute; default `/workspace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// Added to the built environment (PATH, HOME, LANG, USER, RINGFENCE_RULES, the marker).
+    /// Added to the built environment (PATH, HOME, USER, LC_CTYPE, RINGFENCE_RULES, the marker, and of the container's own
+    /// what names languages and certificates).
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     #[serde(default)]

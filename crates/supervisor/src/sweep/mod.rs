@@ -4,16 +4,18 @@
 //! down what it saw. Order of each round: look → signal every member → only then the clock. A sweep whose jobs'
 //! leaders all say that they have no child left needs no look at all.
 
+mod evidence;
+mod members;
+
+pub use evidence::joined;
+
 use crate::job::{JobNumber, JobRef, Leader};
 use crate::reap::{self, Children};
-use crate::scan::{self, Look, LookFailed};
+use crate::scan::{Look, LookFailed};
 use crate::signalling::{self, Sent};
-use crate::supervisor::{Shared, Supervisor};
+use crate::supervisor::Shared;
 use crate::{limits, sys};
-use ringfence_core::job::{CommandEnd, Event};
-use ringfence_core::sweep::{
-    Next, Phase, Place, Root, Round, Rounds, SessionJob, Verdict, place, session_members,
-};
+use ringfence_core::sweep::{Next, Phase, Root, Round, Rounds, Verdict};
 use ringfence_wire::evidence::{Evidence, KillMethod, KillScope, SeenProcess};
 use ringfence_wire::ids::ProcessIdentity;
 use rustix::process::Signal;
@@ -220,7 +222,8 @@ impl Sweep<'_> {
     /// While it looks, it signals at once what is plainly below a targeted leader: a process that forks and exits
     /// within less time than a whole look is never there any more when the look is over.
     fn look(&self, phase: Phase) -> Result<Look, LookFailed> {
-        let mut below: HashSet<i32> = self.targets.jobs.iter().filter_map(Supervisor::leader_pid).collect();
+        let mut below: HashSet<i32> =
+            self.targets.jobs.iter().filter_map(|job| self.supervisor.leader_pid(job)).collect();
         Look::take_and(|seen| {
             // A leader's pid is its own until it is reaped; the others were seen in this very look.
             if below.contains(&seen.parent) {
@@ -230,98 +233,6 @@ impl Sweep<'_> {
                 }
             }
         })
-    }
-
-    /// Members of this look, and how many processes a second look could not place either.
-    fn members_by_ancestry(&self, look: &Look) -> (Vec<(usize, Owner, KillMethod)>, usize) {
-        let (members, unsettled) = self.place_all(look);
-        if unsettled.is_empty() {
-            return (members, 0);
-        }
-        let again = Look::take().map(|look| self.place_all(&look).1).unwrap_or_else(|_| unsettled.clone());
-        (members, unsettled.intersection(&again).count())
-    }
-
-    fn place_all(&self, look: &Look) -> (Vec<(usize, Owner, KillMethod)>, HashSet<ProcessIdentity>) {
-        let me = rustix::process::getpid().as_raw_pid();
-        let places = place(&look.seen, me, &self.supervisor.roots.borrow());
-        let mine: HashSet<JobNumber> = self.targets.jobs.iter().map(|job| job.number).collect();
-        let mut members = Vec::new();
-        let mut unsettled = HashSet::new();
-        for ((at, seen), place) in look.seen.iter().enumerate().zip(places) {
-            match place {
-                _ if !seen.alive => {}
-                Place::Job(number) if mine.contains(&number) => {
-                    members.push((at, Some(number), KillMethod::Ancestry));
-                }
-                Place::Stray if self.targets.strays || self.a_leader_is_lost() => {
-                    members.push((at, self.marked_owner(seen.identity.pid), KillMethod::Ancestry));
-                }
-                Place::Unsettled => {
-                    unsettled.insert(seen.identity);
-                }
-                Place::Own | Place::Leader(_) | Place::Job(_) | Place::Stray => {}
-            }
-        }
-        (members, unsettled)
-    }
-
-    fn a_leader_is_lost(&self) -> bool {
-        self.targets.jobs.iter().any(|job| job.read(|job| job.leader == Leader::Lost))
-    }
-
-    /// Whose a stray was, by the marker in its environment: for the evidence, not for the decision.
-    fn marked_owner(&self, pid: i32) -> Owner {
-        let lost = |job: &&JobRef| job.read(|job| job.leader == Leader::Lost);
-        let mut lost = self.targets.jobs.iter().filter(lost);
-        let first = lost.next()?;
-        if lost.next().is_none() {
-            return Some(first.number);
-        }
-        let carries = |job: &&JobRef| {
-            scan::marker(pid, &job.read(|job| format!("{}=1", job.marker)))
-                == ringfence_core::sweep::Marker::Ours
-        };
-        self.targets.jobs.iter().find(carries).map(|job| job.number)
-    }
-
-    fn members_of_sessions(&mut self, look: &Look) -> Vec<(usize, Owner, KillMethod)> {
-        let me = rustix::process::getpid().as_raw_pid();
-        let mut members: BTreeMap<usize, (Owner, KillMethod)> = BTreeMap::new();
-        for target in &self.targets.jobs {
-            let leader = Supervisor::leader_pid(target);
-            let others: HashSet<i32> = {
-                let roots = self.supervisor.roots.borrow();
-                roots.keys().copied().filter(|pid| *pid != me && Some(*pid) != leader).collect()
-            };
-            let marker = target.read(|job| format!("{}=1", job.marker));
-            let found = target.read(|job| {
-                let facts = SessionJob {
-                    leader: if job.leader == Leader::Lost { None } else { Some(leader.unwrap_or(0)) },
-                    started: job.started_ticks,
-                    known: &job.known,
-                    supervisor: me,
-                    others: &others,
-                };
-                session_members(&look.seen, &facts, |at| {
-                    look.seen.get(at).map_or(ringfence_core::sweep::Marker::Absent, |seen| {
-                        scan::marker(seen.identity.pid, &marker)
-                    })
-                })
-            });
-            target.change(|job| {
-                job.known.extend(
-                    found.members.iter().filter_map(|(at, _)| look.seen.get(*at)).map(|seen| seen.identity),
-                );
-            });
-            for (at, method) in found.members {
-                members.entry(at).or_insert((Some(target.number), method));
-            }
-            for named in found.unreadable.into_iter().filter_map(|at| look.named(at)) {
-                self.unreadable.insert(named.identity, named);
-            }
-        }
-        members.into_iter().map(|(at, (owner, method))| (at, owner, method)).collect()
     }
 
     fn signal(&self, to: ProcessIdentity, stopped: bool, phase: Phase) {
@@ -340,7 +251,8 @@ impl Sweep<'_> {
         }
     }
 
-    /// `/proc` is of no use: what is known without it is signalled, and the evidence says so.
+    /// `/proc` is of no use: what is known without it is signalled, and the evidence says so. The command leads a
+    /// process group of its own; it has not been heard to end.
     fn without_a_look(&mut self, phase: Phase) {
         if phase == Phase::Kill {
             self.kill_everyone();
@@ -348,7 +260,6 @@ impl Sweep<'_> {
         for job in &self.targets.jobs {
             let command = job.read(|job| job.pid.filter(|_| job.machine.command_end().is_none()));
             if let Some(pid) = command.and_then(rustix::process::Pid::from_raw) {
-                // The leader reaps it and says so, or its pid is still its own.
                 let signal = if phase == Phase::Term { Signal::TERM } else { Signal::KILL };
                 let _ = rustix::process::kill_process_group(pid, signal);
             }
@@ -369,7 +280,8 @@ impl Sweep<'_> {
     /// Nothing is seen of a job, and yet its leader does not say so: it may still be reaping, or was stopped, or
     /// worse. It is told to go on, and at last given up: what it led falls to the supervisor. Returns how many.
     fn rouse_silent_leaders(&self) -> usize {
-        let silent: Vec<i32> = self.targets.jobs.iter().filter_map(Supervisor::leader_pid).collect();
+        let silent: Vec<i32> =
+            self.targets.jobs.iter().filter_map(|job| self.supervisor.leader_pid(job)).collect();
         for pid in silent.iter().copied().filter_map(rustix::process::Pid::from_raw) {
             let given_up = self.looks_without_member >= LOOKS_BEFORE_GIVING_A_LEADER_UP;
             // An unreaped child's pid is its own.
@@ -385,110 +297,4 @@ impl Sweep<'_> {
     fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
-
-    fn settle(mut self, verdict: Verdict) -> Evidence {
-        let complete = match verdict {
-            Verdict::Proven => {
-                self.methods.insert(KillMethod::NoChildLeft);
-                self.alive.clear();
-                true
-            }
-            Verdict::EmptyTwice => {
-                self.alive.clear();
-                true
-            }
-            Verdict::GaveUp => {
-                self.unfinished.get_or_insert_with(|| "time ran out".to_owned());
-                false
-            }
-        };
-        if complete && (self.targets.strays || self.a_leader_is_lost()) {
-            self.supervisor.strays_possible.set(false);
-        }
-        // What other sweeps of the same jobs signalled meanwhile died in this one, too.
-        for job in &self.targets.jobs {
-            job.read(|job| {
-                for (identity, process) in &job.signalled {
-                    self.signalled.entry(*identity).or_insert_with(|| (process.clone(), Some(job.number)));
-                }
-            });
-        }
-        for job in &self.targets.jobs {
-            let own = self.evidence(complete, Some(job.number));
-            job.change(|job| {
-                job.sweeps -= 1;
-                job.swept = Some(match job.swept.take() {
-                    Some(earlier) => continued(earlier, own),
-                    None => own,
-                });
-                if complete && job.leader != Leader::Empty {
-                    // The look, not the leader, is the proof.
-                    if job.machine.command_end().is_none() {
-                        job.machine.apply(Event::CommandEnded(CommandEnd::Unseen));
-                    }
-                    job.machine.apply(Event::TreeReaped);
-                }
-            });
-        }
-        self.evidence(complete, None)
-    }
-
-    /// The evidence of the whole sweep, or of one job in it.
-    fn evidence(&self, complete: bool, of: Owner) -> Evidence {
-        let concerns = |owner: &Owner| of.is_none() || *owner == of;
-        let dead = |id: &ProcessIdentity| !self.alive.contains(id);
-        let named = |wanted: bool| {
-            let those =
-                self.signalled.iter().filter(move |(id, (_, owner))| dead(id) == wanted && concerns(owner));
-            those.map(|(_, (process, _))| process.clone())
-        };
-        Evidence {
-            scope: self.supervisor.ground.scope,
-            methods: self.methods.iter().copied().collect(),
-            complete,
-            killed: named(true).take(limits::MAX_NAMED).collect(),
-            killed_count: named(true).count() as u64,
-            survivors: named(false).take(limits::MAX_NAMED).collect(),
-            unreadable: self.unreadable.values().take(limits::MAX_NAMED).cloned().collect(),
-            scans: self.scans,
-            elapsed_ms: self.elapsed_ms(),
-            unfinished: self.unfinished.clone().filter(|_| !complete),
-        }
-    }
-}
-
-/// A later sweep of the same job: it knows what became of what the earlier one signalled.
-fn continued(earlier: Evidence, later: Evidence) -> Evidence {
-    Evidence {
-        methods: together(&earlier, &later),
-        scans: earlier.scans + later.scans,
-        elapsed_ms: earlier.elapsed_ms + later.elapsed_ms,
-        ..later
-    }
-}
-
-/// Sweeps of different processes, told as one. It is complete only if both are.
-pub fn joined(one: Evidence, other: Evidence) -> Evidence {
-    fn chained(mut one: Vec<SeenProcess>, other: Vec<SeenProcess>) -> Vec<SeenProcess> {
-        one.extend(other);
-        one.truncate(limits::MAX_NAMED);
-        one
-    }
-    Evidence {
-        scope: one.scope,
-        methods: together(&one, &other),
-        complete: one.complete && other.complete,
-        killed_count: one.killed_count + other.killed_count,
-        killed: chained(one.killed, other.killed),
-        survivors: chained(one.survivors, other.survivors),
-        unreadable: chained(one.unreadable, other.unreadable),
-        scans: one.scans + other.scans,
-        elapsed_ms: one.elapsed_ms + other.elapsed_ms,
-        unfinished: one.unfinished.or(other.unfinished),
-    }
-}
-
-fn together(one: &Evidence, other: &Evidence) -> Vec<KillMethod> {
-    let methods: BTreeSet<KillMethod> = one.methods.iter().chain(&other.methods).copied().collect();
-    methods.into_iter().collect()
 }
