@@ -27,6 +27,7 @@ use cases::Case;
 use libtest_mimic::{Arguments, Failed, Trial};
 use stage::Stage;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -49,8 +50,14 @@ fn main() -> ExitCode {
                 continue;
             }
             let (table, system) = (table.clone(), system.clone());
-            let name = format!("{}: {}", system.name(), case.name);
-            trials.push(Trial::test(name, move || {
+            let missing: Vec<&str> =
+                case.needs.iter().copied().filter(|path| !Path::new(path).exists()).collect();
+            let mut name = format!("{}: {}", system.name(), case.name);
+            if !missing.is_empty() {
+                name += &format!(" (not installed: {})", missing.join(", "));
+                table.lock().unwrap().insert((row, column), "not installed".to_owned());
+            }
+            let trial = Trial::test(name, move || {
                 let outcome = run(case, system.as_ref());
                 let cell = match &outcome {
                     Ok(elapsed) => format!("dead in {} ms", elapsed.as_millis()),
@@ -58,7 +65,8 @@ fn main() -> ExitCode {
                 };
                 table.lock().unwrap().insert((row, column), cell);
                 judge(case, system.as_ref(), outcome)
-            }));
+            });
+            trials.push(trial.with_ignored_flag(!missing.is_empty()));
         }
     }
     // Each case starts its own supervisor; more at a time only measure the machine.

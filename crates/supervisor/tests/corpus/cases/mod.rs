@@ -30,7 +30,6 @@ use crate::stage::Stage;
 use crate::systems::{Claim, Host, System};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 pub struct Case {
@@ -42,6 +41,8 @@ pub struct Case {
     /// Ending a process group does not end this: that is what makes it a case.
     pub escapes_a_process_group: bool,
     pub applies: fn(&dyn System) -> bool,
+    /// Programs it is played with.
+    pub needs: &'static [&'static str],
     /// What must hold for the case to have been played at all.
     pub before: fn(&Stage, &dyn Host) -> Result<(), String>,
     /// Signs of life that no witness holds: an error is one.
@@ -57,6 +58,7 @@ impl Case {
         born: 1,
         escapes_a_process_group: false,
         applies: |_| true,
+        needs: &[],
         before: |_, _| Ok(()),
         dead: |_| Ok(()),
         after: |_, _, _| Ok(()),
