@@ -67,7 +67,7 @@ async fn route(engine: &Arc<Engine>, request: Request<Incoming>) -> Answer {
             Err(refused) => refused,
         },
         (&Method::DELETE, "/v1/faults") => {
-            engine.faults.clear();
+            engine.faults.clear(query("container"));
             answer::empty(StatusCode::NO_CONTENT)
         }
         (method, path) => {

@@ -96,8 +96,10 @@ impl Faults {
         Ok(())
     }
 
-    pub fn clear(&self) {
-        self.lock().clear();
+    /// Forgets the rules for one container, or all of them.
+    pub fn clear(&self, container: Option<&str>) {
+        let container = container.map(names::canonical);
+        self.lock().retain(|rule| container.is_some() && rule.matches.container != container);
     }
 
     /// What the first matching rule says; uses it once.
@@ -176,6 +178,24 @@ mod tests {
         assert_eq!(take("workerd-x", "POST", "/v1/jobs"), Some(Action::DropAfter));
         assert_eq!(take("workerd-x", "POST", "/v1/jobs/1"), Some(Action::DropAfter));
         assert_eq!(take("workerd-x", "POST", "/v1/jobs"), None);
+    }
+
+    #[test]
+    fn the_rules_of_one_container_are_cleared_without_anothers() {
+        let faults = Faults::default();
+        for container in ["workerd-0123456789abcdef-x", "workerd-y"] {
+            let text = format!(
+                r#"{{"match":{{"plane":"ingress","container":"{container}"}},"action":{{"kind":"drop-before"}}}}"#
+            );
+            faults.add(rule(&text)).unwrap();
+        }
+        faults.clear(Some("workerd-x"));
+        let take = |container| faults.take(Plane::Ingress, Some(container), "GET", "/");
+        assert_eq!(take("workerd-x"), None);
+        assert_eq!(take("workerd-y"), Some(Action::DropBefore));
+        faults.add(rule(r#"{"match":{"plane":"ingress"},"action":{"kind":"drop-before"}}"#)).unwrap();
+        faults.clear(None);
+        assert_eq!(take("workerd-y"), None);
     }
 
     #[test]
