@@ -226,7 +226,7 @@ impl Object {
             return Ok(Torn::destroyed(None));
         }
         // If its end is not seen the sandbox stays tainted: only abort, stop and status are served.
-        self.end_container(GoneReason::ContainerStopped, "a teardown could not prove that it was complete")
+        self.end_container(GoneReason::FenceKilled, "a teardown could not prove that it was complete")
             .await?;
         Ok(Torn::destroyed(unproven))
     }
