@@ -1,0 +1,45 @@
+//! Runs the end-to-end tests: `cargo test -p ringfence-e2e`, a filter after `--`.
+//!
+//! Tests that leave a stack whole share one and keep apart by their sandboxes' keys; a test that kills or
+//! configures one has its own. The stack's owner is this process's main: it ends what was started when the last
+//! test is over. A test's sandboxes are aborted when it is over, also when it panicked, so that their slots are
+//! free for the next.
+
+mod aborts;
+mod bad_input;
+mod consumers;
+mod detached;
+mod faults;
+mod fences;
+mod restarts;
+mod tickets;
+mod world;
+
+use libtest_mimic::{Arguments, Conclusion};
+
+/// Tests mostly wait for the parts under test; the parts share the machine.
+const TESTS_AT_ONCE: usize = 4;
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(TESTS_AT_ONCE);
+    run(&arguments).exit();
+}
+
+fn run(arguments: &Arguments) -> Conclusion {
+    let world = world::Worlds::new();
+    let cases = [
+        fences::tests(),
+        detached::tests(),
+        tickets::tests(),
+        consumers::tests(),
+        bad_input::tests(),
+        restarts::tests(),
+        aborts::tests(),
+        faults::tests(),
+    ];
+    let trials = cases.into_iter().flatten().map(|case| world.trial(case)).collect();
+    let conclusion = libtest_mimic::run(arguments, trials);
+    world.end();
+    conclusion
+}

@@ -1,0 +1,144 @@
+//! What a test is given: a stack, and sandboxes that are aborted when the test is over.
+//!
+//! Order of effects when a test ends, however it ends: its sandboxes are aborted, then its stack (if it had its
+//! own) is dropped, which ends every process the stack started.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use libtest_mimic::{Failed, Trial};
+use ringfence_e2e::facade::{Sandbox, fresh_word};
+use ringfence_e2e::stack::{Setup, Stack};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{OnceCell, Semaphore};
+
+/// No test may take longer, whatever it waits for, unless it says so itself.
+pub const TEST_DEADLINE: Duration = Duration::from_secs(120);
+/// Stacks beside the shared one: starting one costs more than most tests.
+const OWN_STACKS_AT_ONCE: usize = 2;
+
+pub struct Case {
+    pub name: String,
+    /// None: the shared stack.
+    pub own: Option<fn() -> Setup>,
+    pub deadline: Duration,
+    pub run: fn(Arc<World>) -> BoxFuture<'static, ()>,
+}
+
+/// Lists a module's tests. `shared` tests keep to their own sandboxes; each test under `own SETUP` gets a stack.
+macro_rules! tests {
+    ($(shared: $($shared:ident),+ ;)? $(own $setup:expr => $($own:ident),+ ;)*) => {
+        pub fn tests() -> Vec<$crate::world::Case> {
+            let module = module_path!().rsplit("::").next().unwrap_or_default();
+            let case = |name: &str, own, run| {
+                let name = format!("{module}::{name}");
+                $crate::world::Case { name, own, deadline: $crate::world::TEST_DEADLINE, run }
+            };
+            vec![
+                $($(case(stringify!($shared), None, |world| Box::pin($shared(world))),)+)?
+                $($(case(stringify!($own), Some($setup), |world| Box::pin($own(world))),)+)*
+            ]
+        }
+    };
+}
+pub(crate) use tests;
+
+pub struct World {
+    pub stack: Arc<Stack>,
+    sandboxes: Mutex<Vec<Sandbox>>,
+}
+
+impl World {
+    /// A sandbox of consumer `alpha` that no other test uses.
+    pub async fn sandbox(&self) -> Sandbox {
+        self.sandbox_of("ALPHA", &fresh_word()).await
+    }
+
+    pub async fn sandbox_of(&self, binding: &'static str, key: &str) -> Sandbox {
+        let sandbox = self.stack.sandbox(binding, key).await;
+        self.sandboxes.lock().expect("nobody panics while holding this").push(sandbox.clone());
+        sandbox
+    }
+
+    async fn abort_all(&self) {
+        let sandboxes =
+            std::mem::take(&mut *self.sandboxes.lock().expect("nobody panics while holding this"));
+        futures::future::join_all(sandboxes.iter().map(Sandbox::abort)).await;
+    }
+}
+
+pub struct Worlds {
+    runtime: Arc<Runtime>,
+    shared: Arc<OnceCell<Arc<Stack>>>,
+    own: Arc<Semaphore>,
+}
+
+impl Worlds {
+    pub fn new() -> Self {
+        let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        Self {
+            runtime: runtime.into(),
+            shared: Arc::default(),
+            own: Semaphore::new(OWN_STACKS_AT_ONCE).into(),
+        }
+    }
+
+    pub fn trial(&self, case: Case) -> Trial {
+        let (runtime, shared, own) = (self.runtime.clone(), self.shared.clone(), self.own.clone());
+        Trial::test(case.name.clone(), move || {
+            let test = async {
+                match case.own {
+                    None => {
+                        let start = || async { Stack::start(Setup::default()).await.map(Arc::new) };
+                        let stack = shared.get_or_try_init(start).await.map_err(|e| format!("{e:#}"))?;
+                        run(stack.clone(), &case).await
+                    }
+                    Some(setup) => {
+                        let _permit = own.acquire().await.map_err(|e| e.to_string())?;
+                        let stack = Stack::start(setup()).await.map_err(|e| format!("{e:#}"))?;
+                        let stack = Arc::new(stack);
+                        let outcome = run(stack.clone(), &case).await;
+                        end(stack).await;
+                        outcome
+                    }
+                }
+            };
+            runtime.block_on(test).map_err(Failed::from)
+        })
+    }
+
+    /// Ends the shared stack. Its tests are over: no other handle of it is left.
+    pub fn end(self) {
+        if let Some(stack) = Arc::into_inner(self.shared).and_then(OnceCell::into_inner) {
+            self.runtime.block_on(end(stack));
+        }
+    }
+}
+
+/// A handle that a panicked task still holds ends the stack by its own drop, later.
+async fn end(stack: Arc<Stack>) {
+    if let Some(stack) = Arc::into_inner(stack)
+        && let Err(error) = stack.end().await
+    {
+        eprintln!("a stack did not end in order: {error:#}");
+    }
+}
+
+async fn run(stack: Arc<Stack>, case: &Case) -> Result<(), String> {
+    let world = Arc::new(World { stack: stack.clone(), sandboxes: Mutex::default() });
+    let guarded =
+        AssertUnwindSafe(tokio::time::timeout(case.deadline, (case.run)(world.clone()))).catch_unwind().await;
+    // A stack that the test killed has nothing left to abort; that this fails then is no finding.
+    let aborted = AssertUnwindSafe(world.abort_all()).catch_unwind().await;
+    match guarded {
+        Ok(Ok(())) => aborted.map_err(|_| "its sandboxes could not be aborted".to_owned()),
+        Ok(Err(_)) => Err(format!("not over within {:?}; logs in {}", case.deadline, stack.keep_logs())),
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().cloned();
+            let said = said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Err(format!("{}\nlogs in {}", said.unwrap_or_default(), stack.keep_logs()))
+        }
+    }
+}
