@@ -1,6 +1,7 @@
 //! What the facade, the Sandbox object and the Admission object say to each other: one JSON text in, one out.
 //!
-//! A reader accepts its own version and the one before it.
+//! A reader accepts its own version and the one before it. An enum is tagged from outside (`{"exec":{…}}`): a tag
+//! inside would have every reader buffer the whole call before it knows what it is.
 
 use crate::contract::{
     AdmissionMode, DetachedInput, EnsureOptions, ExecInput, OutputQuery, Recipe, StartDetachedInput,
@@ -35,7 +36,7 @@ pub struct Pass {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "op", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum SandboxCall {
     Ensure {
         pass: Option<Pass>,
@@ -103,7 +104,7 @@ pub struct EgressProps {
 /// A passage is one request with its redirects. Order: `open` → `hold` (unanswered while the passage may go on) →
 /// `next` for each redirect → `end`, once the answer's body has ended or everything was aborted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum EgressCall {
     /// → [`HopAnswer`]
     Open { generation: u64, secret: String, hop: AskedHop },
@@ -130,7 +131,7 @@ pub struct AskedHop {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "hop", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum HopAnswer {
     /// Recorded by the object, with its reason.
     Denied,
@@ -175,7 +176,7 @@ pub enum Held {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "end", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum PassageEnd {
     /// The answer's body ended, or the container went away from it.
     Finished,
@@ -207,7 +208,7 @@ pub struct AdmissionRequest {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "op", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum AdmissionCall {
     /// Take or renew the slot of this sandbox. Re-entrant for the holder.
     Touch {
@@ -263,7 +264,7 @@ pub enum RenewAnswer {
 
 /// The answer to Touch, Enqueue and Attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "admission", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum AdmissionAnswer {
     Admitted { slot: String, pool: String, facts: AdmissionFacts },
     Waiting { facts: AdmissionFacts },
