@@ -32,7 +32,7 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
 const SOCKET_FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
 /// System calls that fail with `EPERM` for everyone inside.
-const REFUSED: [libc::c_long; 43] = [
+const REFUSED: [libc::c_long; 41] = [
     libc::SYS_acct,
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -49,8 +49,6 @@ const REFUSED: [libc::c_long; 43] = [
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
-    libc::SYS_ioperm,
-    libc::SYS_iopl,
     libc::SYS_kexec_file_load,
     libc::SYS_kexec_load,
     libc::SYS_keyctl,
@@ -78,6 +76,12 @@ const REFUSED: [libc::c_long; 43] = [
     libc::SYS_vhangup,
 ];
 
+/// Likewise, those that only one architecture has.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: [libc::c_long; 2] = [libc::SYS_ioperm, libc::SYS_iopl];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: [libc::c_long; 0] = [];
+
 /// x32 names the same calls with this bit set, under the same architecture mark.
 const X32_BIT: libc::c_long = 0x4000_0000;
 
@@ -95,7 +99,7 @@ pub enum PrivilegeError {
 pub fn filter() -> Result<BpfProgram, PrivilegeError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let numbers = |call: libc::c_long| [call, call | X32_BIT].into_iter().take(variants());
-    for call in REFUSED {
+    for call in REFUSED.into_iter().chain(REFUSED_HERE) {
         for number in numbers(call) {
             rules.insert(number, Vec::new());
         }
