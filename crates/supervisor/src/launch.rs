@@ -78,6 +78,7 @@ pub fn launch(supervisor: &Shared, start: &StartJob, fingerprint: [u8; 32]) -> R
     };
     let (argv, script) = command_line(supervisor, &start.spec)?;
     let orders = Orders {
+        supervisor: rustix::process::getpid().as_raw_pid(),
         argv,
         env: environment(supervisor, &start.spec, &marker),
         cwd: start.spec.cwd.as_deref().map_or_else(|| supervisor.ground.workspace.clone(), PathBuf::from),

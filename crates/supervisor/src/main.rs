@@ -71,8 +71,9 @@ fn tell(line: &str) {
 
 fn start() -> Result<(), Box<dyn Error>> {
     sys::keep_descriptors_to_self()?;
-    sys::block_signals(&[])?;
-    let descriptor = sys::signal_descriptor()?;
+    sys::block_signals()?;
+    let descriptor = sys::signal_descriptor(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT])?;
+    rustix::io::ioctl_fionbio(&descriptor, true)?;
     let environment = StartEnvironment::read(|name| std::env::var(name).ok());
     sys::erase_environment();
     let environment = environment?;

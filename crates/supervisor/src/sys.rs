@@ -41,26 +41,18 @@ pub fn erase_environment() {
 /// Signals that mean a fault of this very process stay deliverable.
 const FAULTS: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT];
 
-fn all_but(open: &[libc::c_int]) -> libc::sigset_t {
-    // SAFETY: `sigset_t` is plain data; `sigfillset` initialises it whole, `sigdelset` only clears bits of it.
-    unsafe {
+/// Blocks every signal that can be blocked, but faults.
+pub fn block_signals() -> io::Result<()> {
+    // SAFETY: `sigset_t` is plain data that sigfillset initialises whole; the old mask is not asked for.
+    let done = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut set);
-        for signal in FAULTS.iter().chain(open) {
-            libc::sigdelset(&raw mut set, *signal);
+        for signal in FAULTS {
+            libc::sigdelset(&raw mut set, signal);
         }
-        set
-    }
-}
-
-/// Blocks every signal that can be blocked, but faults and those in `open`.
-pub fn block_signals(open: &[libc::c_int]) -> io::Result<()> {
-    let set = all_but(open);
-    // SAFETY: `set` is initialised; the old mask is not asked for.
-    match unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut())
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Blocks no signal: what a command starts with.
@@ -74,30 +66,18 @@ pub fn open_signals() -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes a signal interrupt a blocking call and do nothing else.
-pub fn interrupt_on(signal: libc::c_int) -> io::Result<()> {
-    extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: the action is zeroed plain data with a handler that touches nothing, so it is safe at any point;
-    // without SA_RESTART a blocking call returns EINTR.
-    let done = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
-        libc::sigaction(signal, &raw const action, std::ptr::null_mut())
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// A descriptor from which the blocked signals CHLD, TERM and INT can be read.
-pub fn signal_descriptor() -> io::Result<OwnedFd> {
+/// A descriptor from which these signals can be read; they must be blocked. A read waits, unless the descriptor is
+/// made not to.
+pub fn signal_descriptor(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
     // SAFETY: `set` is initialised by sigemptyset before sigaddset; the descriptor that signalfd returns is owned
     // by nobody else.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT] {
-            libc::sigaddset(&raw mut set, signal);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
         }
-        match libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+        match libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC) {
             -1 => Err(io::Error::last_os_error()),
             fd => Ok(OwnedFd::from_raw_fd(fd)),
         }

@@ -20,6 +20,8 @@ pub const NAME: &str = "ringfenced: leader";
 /// What a leader is told.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Orders {
+    /// Who leads the leader: should its parent be another, the supervisor is gone.
+    pub supervisor: i32,
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,

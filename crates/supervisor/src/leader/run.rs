@@ -9,7 +9,7 @@ use crate::signalling;
 use crate::sys;
 use ringfence_core::sweep::{Place, Root, place};
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -30,9 +30,9 @@ pub fn main() -> ExitCode {
 
 fn lead() -> std::io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let supervisor = rustix::process::getppid();
-    sys::interrupt_on(libc::SIGUSR1)?;
-    sys::block_signals(&[libc::SIGUSR1])?;
+    // Blocked and read, not handled: none that comes between two waits is lost.
+    sys::block_signals()?;
+    let signals = sys::signal_descriptor(&[libc::SIGCHLD, libc::SIGUSR1])?;
     rustix::process::set_parent_process_death_signal(Some(Signal::USR1))?;
     rustix::process::setsid()?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -62,9 +62,10 @@ fn lead() -> std::io::Result<()> {
             None
         }
     };
+    let supervisor = orders.supervisor;
     drop((orders, script));
     release_streams()?;
-    reap_until_empty(&socket, command, supervisor);
+    reap_until_empty(&socket, &signals, command, supervisor);
     Ok(())
 }
 
@@ -81,42 +82,45 @@ fn release_streams() -> std::io::Result<()> {
     Ok(())
 }
 
-fn reap_until_empty(socket: &OwnedFd, command: Option<i32>, supervisor: Option<Pid>) {
+fn reap_until_empty(socket: &OwnedFd, signals: &OwnedFd, command: Option<i32>, supervisor: i32) {
     loop {
-        match rustix::process::wait(EVERY_CHILD) {
-            Ok(Some((pid, status))) if Some(pid.as_raw_pid()) == command => {
-                let empty = nothing_is_left();
-                if let Some(code) = status.exit_status() {
-                    say(socket, News::Exited { code, empty });
-                } else if let Some(signal) = status.terminating_signal() {
-                    say(socket, News::Signaled { signal, empty });
-                }
-                if empty {
-                    return;
-                }
-            }
-            Ok(_) => {}
-            Err(Errno::INTR) => {
-                if rustix::process::getppid() != supervisor {
-                    kill_what_is_below();
-                }
-            }
-            // ECHILD: the kernel's proof.
-            Err(_) => {
-                say(socket, News::Empty);
-                return;
-            }
+        if rustix::process::getppid().map(Pid::as_raw_pid) != Some(supervisor) {
+            kill_what_is_below();
         }
+        let (ended, left) = reap(command);
+        let empty = left == Left::Nothing;
+        if let Some(code) = ended.and_then(WaitStatus::exit_status) {
+            say(socket, News::Exited { code, empty });
+        } else if let Some(signal) = ended.and_then(WaitStatus::terminating_signal) {
+            say(socket, News::Signaled { signal, empty });
+        } else if empty {
+            say(socket, News::Empty);
+        }
+        if empty {
+            return;
+        }
+        // A child has ended, or the supervisor has.
+        let mut information = [0u8; sys::SIGNAL_INFORMATION_BYTES];
+        let _ = rustix::io::read(signals, &mut information);
     }
 }
 
-/// Reaps what has ended; true when the kernel says that there is no child left.
-fn nothing_is_left() -> bool {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Something,
+    /// ECHILD: the kernel's proof.
+    Nothing,
+}
+
+/// Reaps what has ended; the command's status, if it was among it.
+fn reap(command: Option<i32>) -> (Option<WaitStatus>, Left) {
+    let mut ended = None;
     loop {
         match rustix::process::wait(EVERY_CHILD | WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) if Some(pid.as_raw_pid()) == command => ended = Some(status),
             Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) => return false,
-            Err(_) => return true,
+            Ok(None) => return (ended, Left::Something),
+            Err(_) => return (ended, Left::Nothing),
         }
     }
 }
@@ -126,7 +130,7 @@ fn kill_what_is_below() {
     let me = rustix::process::getpid().as_raw_pid();
     let roots = HashMap::from([(me, Root::Leader(()))]);
     loop {
-        if nothing_is_left() {
+        if reap(None).1 == Left::Nothing {
             return;
         }
         if let Ok(look) = Look::take() {
