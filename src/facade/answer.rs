@@ -32,6 +32,17 @@ impl Answer {
         Self::of(&Outcome::<()>::Refused(refusal))
     }
 
+    /// Whether it is a refusal for this machine-readable reason.
+    pub fn is_refused_for(&self, reason: &str) -> bool {
+        #[derive(Deserialize)]
+        struct Head {
+            ok: bool,
+            reason: Option<String>,
+        }
+        serde_json::from_str::<Head>(&self.0)
+            .is_ok_and(|head| !head.ok && head.reason.as_deref() == Some(reason))
+    }
+
     /// A bare list (`denials`) is done; everything else says `ok`.
     pub fn verdict(&self) -> Result<Verdict, serde_json::Error> {
         #[derive(Deserialize)]
@@ -56,6 +67,15 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reason_of_a_refusal_is_read_off_and_nothing_else_has_one() {
+        let released = Refusal::new(RefusalKind::AdmissionRefused, "m").reason("slot-released");
+        assert!(Answer::refused(released.clone()).is_refused_for("slot-released"));
+        assert!(!Answer::refused(released).is_refused_for("slot"));
+        assert!(!Answer(r#"{"ok":true,"reason":"slot-released"}"#.into()).is_refused_for("slot-released"));
+        assert!(!Answer("[]".into()).is_refused_for("slot-released"));
+    }
 
     #[test]
     fn a_verdict_is_read_off_any_outcome() {

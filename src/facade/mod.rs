@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use ringfence_core::recipe::DEFAULT_TIMEOUT_MS;
 use ringfence_core::seal::{Subject, seal};
-use ringfence_wire::contract::{AbortDone, AdmissionDone, Done, Recipe, StopDone};
+use ringfence_wire::contract::{AbortDone, AdmissionDone, AdmissionMode, Done, Recipe, StopDone};
 use ringfence_wire::ids::SandboxKey;
 use ringfence_wire::internal::{INTERNAL_VERSION, Pass, SandboxCall, SandboxRequest};
 use ringfence_wire::refusal::{Refusal, RefusalKind};
@@ -34,6 +34,7 @@ pub use method::Method;
 use call::Call;
 use gate::Gate;
 
+use crate::clock;
 use crate::config::Config;
 use crate::objects::{self, ObjectFault};
 
@@ -49,6 +50,13 @@ mod deadline {
     /// What an exec takes beyond its own timeout: the queue for the fence, the boot, the teardown.
     pub const EXEC_MARGIN_MS: u64 = 300_000;
 }
+
+/// An exec or a start takes a slot only if it can have one at once.
+const AT_ONCE: AdmissionMode = AdmissionMode::Refuse;
+/// The object's reason for refusing a pass on a slot that it has given back.
+const SLOT_RELEASED: &str = "slot-released";
+/// How long the release of a slot may be on its way.
+const READMIT_PAUSES_MS: [u64; 4] = [50, 150, 500, 1_500];
 
 /// Runs one call. The answer is always an outcome of the contract.
 pub async fn serve(
@@ -103,24 +111,31 @@ impl Facade<'_> {
         match call {
             Call::Ensure { key, recipe, mode, options } => {
                 self.may_select(&recipe)?;
-                let pass = Some(gate.pass(&key, &recipe, mode).await?);
-                let call = SandboxCall::Ensure { pass, recipe, options };
-                self.sandbox(key, call, deadline::BOOT_MS).await
+                let call = |pass| {
+                    let (recipe, options) = (recipe.clone(), options.clone());
+                    SandboxCall::Ensure { pass: Some(pass), recipe, options }
+                };
+                self.admitted(&gate, &key, &recipe, mode, deadline::BOOT_MS, call).await
             }
             Call::Exec { key, input } => {
                 self.may_select(&input.recipe)?;
                 let floor_rule = gate.floor(&input.command, StdinMode::None, input.approval.as_ref())?;
-                let pass = Some(self.pass(&gate, &key, &input.recipe).await?);
                 let wait = input.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS) + deadline::EXEC_MARGIN_MS;
-                self.sandbox(key, SandboxCall::Exec { pass, input, floor_rule }, wait).await
+                let call = |pass| {
+                    let (input, floor_rule) = (input.clone(), floor_rule.clone());
+                    SandboxCall::Exec { pass: Some(pass), input, floor_rule }
+                };
+                self.admitted(&gate, &key, &input.recipe, AT_ONCE, wait, call).await
             }
             Call::StartDetached { key, input } => {
                 self.may_select(&input.recipe)?;
                 let stdin = input.stdin.unwrap_or_default();
                 let floor_rule = gate.floor(&input.command, stdin, input.approval.as_ref())?;
-                let pass = Some(self.pass(&gate, &key, &input.recipe).await?);
-                let call = SandboxCall::StartDetached { pass, input, floor_rule };
-                self.sandbox(key, call, deadline::BOOT_MS).await
+                let call = |pass| {
+                    let (input, floor_rule) = (input.clone(), floor_rule.clone());
+                    SandboxCall::StartDetached { pass: Some(pass), input, floor_rule }
+                };
+                self.admitted(&gate, &key, &input.recipe, AT_ONCE, deadline::BOOT_MS, call).await
             }
             Call::Status { key, id } => {
                 self.sandbox(key, SandboxCall::DetachedStatus { id }, deadline::READ_MS).await
@@ -151,9 +166,27 @@ impl Facade<'_> {
         }
     }
 
-    /// An exec or a start takes a slot only if it can have one at once.
-    async fn pass(&self, gate: &Gate<'_>, key: &SandboxKey, recipe: &Recipe) -> Result<Pass, Refusal> {
-        gate.pass(key, recipe, ringfence_wire::contract::AdmissionMode::Refuse).await
+    /// Admits and calls. A sandbox whose container ended gives its slot back, and until Admission has heard of it hands
+    /// that very slot out again; the object refuses such a pass before it does anything, so the call is admitted anew
+    /// here rather than by every caller.
+    async fn admitted(
+        &self,
+        gate: &Gate<'_>,
+        key: &SandboxKey,
+        recipe: &Recipe,
+        mode: AdmissionMode,
+        deadline_ms: u64,
+        call: impl Fn(Pass) -> SandboxCall,
+    ) -> Result<Answer, Refusal> {
+        let mut pauses = READMIT_PAUSES_MS.into_iter();
+        loop {
+            let pass = gate.pass(key, recipe, mode).await?;
+            let answer = self.sandbox(key.clone(), call(pass), deadline_ms).await?;
+            match pauses.next() {
+                Some(pause) if answer.is_refused_for(SLOT_RELEASED) => clock::sleep_ms(pause).await,
+                _ => return Ok(answer),
+            }
+        }
     }
 
     /// Which profiles a consumer may select is configuration.

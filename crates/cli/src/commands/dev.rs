@@ -57,7 +57,10 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
         add_dispatcher(&mut options, &root)?;
     }
     let stack = match Stack::start_until(options, say, interrupt.wait()).await {
-        Err(StackError::Interrupted) => return Ok(Exit::Interrupted),
+        Err(error @ StackError::Interrupted) => {
+            say(&error.to_string());
+            return Ok(Exit::Interrupted);
+        }
         other => other?,
     };
     let served = serve(stack, &root, &mut interrupt, arguments.json, arguments.dispatcher).await;
