@@ -11,7 +11,9 @@ mod consumers;
 mod detached;
 mod faults;
 mod fences;
+mod panics;
 mod restarts;
+mod rounds;
 mod tickets;
 mod world;
 
@@ -37,6 +39,8 @@ fn run(arguments: &Arguments) -> Conclusion {
         restarts::tests(),
         aborts::tests(),
         faults::tests(),
+        rounds::tests(),
+        panics::tests(),
     ];
     let trials = cases.into_iter().flatten().map(|case| world.trial(case)).collect();
     let conclusion = libtest_mimic::run(arguments, trials);

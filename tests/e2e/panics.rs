@@ -1,0 +1,76 @@
+//! A panic inside the Worker's Rust code, in a build that can be asked for one: it fails that one call and leaves
+//! the others running. The release bundle does not hold the hook.
+
+use crate::world::{World, tests};
+use ringfence_e2e::facade::{Rpc, done, exec_input, fresh_key, fresh_word, long_sleep, refused};
+use ringfence_e2e::stack::{Setup, root};
+use ringfence_e2e::witness::say;
+use ringfence_wire::contract::DetachedStatus;
+use ringfence_wire::refusal::RefusalKind;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+tests! {
+    shared:
+        the_release_bundle_does_not_hold_the_hook;
+    own hooked =>
+        a_panic_in_the_facade_fails_that_one_call_and_leaves_the_others_running,
+        a_panic_in_an_object_fails_that_one_call_and_leaves_the_others_running;
+}
+
+/// What every panic of the hook says.
+const MARK: &[u8] = b"ringfence-panic-hook";
+
+fn hooked() -> Setup {
+    Setup { entry: Some(root().join("target/worker-panic-hook/src/entry.js")), ..Setup::default() }
+}
+
+async fn the_release_bundle_does_not_hold_the_hook(_world: Arc<World>) {
+    let holds = |bundle: &str| {
+        let wasm = std::fs::read(root().join(bundle)).unwrap_or_else(|e| panic!("{bundle}: {e}"));
+        wasm.windows(MARK.len()).any(|w| w == MARK)
+    };
+    assert!(holds("target/worker-panic-hook/build/index_bg.wasm"), "else this looks for the wrong string");
+    assert!(!holds("build/index_bg.wasm"));
+}
+
+async fn a_panic_in_the_facade_fails_that_one_call_and_leaves_the_others_running(world: Arc<World>) {
+    panic_beside_others(&world, "panic-hook.facade", |answer| {
+        assert!(matches!(answer, Rpc::Threw { .. }), "{answer:?}");
+    })
+    .await;
+}
+
+async fn a_panic_in_an_object_fails_that_one_call_and_leaves_the_others_running(world: Arc<World>) {
+    panic_beside_others(&world, "panic-hook.sandbox", |answer| {
+        refused(answer.outcome::<Value>(), RefusalKind::SandboxUnavailable);
+    })
+    .await;
+}
+
+/// Panics under one key while another sandbox is in the midst of its work.
+async fn panic_beside_others(world: &World, key: &str, expect: impl Fn(Rpc)) {
+    let sandbox = world.sandbox().await;
+    let (sleep, mark) = long_sleep();
+    let id = done(sandbox.start(&sleep).await).process.id;
+    let process = sandbox.process_with(&mark).await;
+    let (word, gate) = (fresh_word(), world.stack.witness().gate());
+    let exec = sandbox.exec_meanwhile(&format!("{}; {}; echo finished", say(&word), gate.wait()));
+    world.stack.witness().heard(&word).await;
+    let runtime = world.stack.workerd().await;
+
+    for _ in 0..3 {
+        expect(
+            world.stack.rpc("ALPHA", "execUnderGrant", json!([key, exec_input(&fresh_key(), "true")])).await,
+        );
+    }
+
+    // The call that was under way meanwhile ends as it should, and so does one made after.
+    assert_eq!(sandbox.status(id.as_str()).await, DetachedStatus::Running);
+    gate.open();
+    let exec = done(exec.await.expect("the call was not cancelled"));
+    assert_eq!(exec.receipt.tail, "finished\n");
+    assert_eq!(done(sandbox.exec("echo after").await).receipt.tail, "after\n");
+    assert!(process.is_alive());
+    assert_eq!(world.stack.workerd().await, runtime, "the runtime itself did not restart");
+}
