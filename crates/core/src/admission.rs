@@ -25,6 +25,8 @@ pub const WAITER_TTL_MS: u64 = 100_000;
 pub const SLOT_LEASE_MS: u64 = 10 * 60 * 1000;
 /// How often a live sandbox renews.
 pub const RENEW_EVERY_MS: u64 = SLOT_LEASE_MS / 2;
+/// A touch renews a slot that was renewed so long ago, and otherwise writes nothing.
+pub const RENEW_AT_MOST_EVERY_MS: u64 = SLOT_LEASE_MS / 10;
 /// How often an expired slot is asked about again.
 pub const ASK_EVERY_MS: u64 = 30_000;
 /// Slots asked about at once.

@@ -3,8 +3,8 @@
 
 use super::rows::{Rows, SlotRow, Sql, WaiterRow};
 use super::{
-    ASK_EVERY_MS, MAX_ASKED, MAX_WAITERS, Pool, Pools, RETRY_REFUSED_MS, RETRY_WAITING_MS, SLOT_LEASE_MS,
-    WAITER_TTL_MS,
+    ASK_EVERY_MS, MAX_ASKED, MAX_WAITERS, Pool, Pools, RENEW_AT_MOST_EVERY_MS, RETRY_REFUSED_MS,
+    RETRY_WAITING_MS, SLOT_LEASE_MS, WAITER_TTL_MS,
 };
 use ringfence_wire::contract::{AdmissionMode, ListedSandbox, PoolUse};
 use ringfence_wire::ids::{ConsumerName, SandboxKey};
@@ -63,9 +63,14 @@ impl<'a, S: Sql> Gate<'a, S> {
     ) -> Result<AdmissionAnswer, S::Error> {
         let (consumer, key) = (who.consumer.as_str(), who.key.as_str());
         if let Some(held) = self.rows.slot_of(consumer, key)? {
-            self.rows.renew(&held.slot, now)?;
+            // A write is waited for until it is durable, by every call that passes here: only what must be written is.
+            if now.saturating_sub(held.renewed_at) >= RENEW_AT_MOST_EVERY_MS {
+                self.rows.renew(&held.slot, now)?;
+            }
             // What a cut-short admission left; it would only hold a place until it ran out.
-            self.rows.leave(consumer, key)?;
+            if self.rows.waiter_of(consumer, key)?.is_some() {
+                self.rows.leave(consumer, key)?;
+            }
             return self.admitted(held.slot, held.pool, None, now);
         }
         if let Some(seen_by) = now.checked_sub(WAITER_TTL_MS) {

@@ -92,7 +92,9 @@ impl Model {
         now: u64,
     ) -> AdmissionAnswer {
         if let Some(slot) = self.slots.iter_mut().find(|s| s.who == who) {
-            slot.renewed_at = now;
+            if now >= slot.renewed_at + RENEW_AT_MOST_EVERY_MS {
+                slot.renewed_at = now;
+            }
             let (slot, pool) = (slot.id.clone(), slot.pool);
             let facts = self.facts(pool, cap(pool), None, None, now, 0);
             return AdmissionAnswer::Admitted { slot, pool: pool.as_str().into(), facts };
