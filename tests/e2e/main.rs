@@ -7,6 +7,7 @@
 
 mod aborts;
 mod bad_input;
+mod command_line;
 mod consumers;
 mod detached;
 mod faults;
@@ -36,6 +37,7 @@ fn run(arguments: &Arguments) -> Conclusion {
         tickets::tests(),
         consumers::tests(),
         bad_input::tests(),
+        command_line::tests(),
         restarts::tests(),
         aborts::tests(),
         faults::tests(),

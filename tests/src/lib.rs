@@ -3,12 +3,14 @@
 //!
 //! - [`stack`]: one engine and one `wrangler dev`, started and ended with its handle, also when a test panics.
 //! - [`facade`]: the contract as a consumer calls it.
+//! - [`command`]: `ringfence` as a user runs it.
 //! - [`control`]: the engine's containers, its call log, its faults.
 //! - [`processes`]: who is alive, by the host's kernel.
 //! - [`witness`]: what jobs did, by their own word in the test's own pipe.
 //! - [`eventually`]: waiting for a condition, with a deadline.
 //! - [`http`]: one bounded request.
 
+pub mod command;
 pub mod control;
 pub mod eventually;
 pub mod facade;

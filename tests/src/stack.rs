@@ -171,7 +171,7 @@ pub fn root() -> PathBuf {
 }
 
 /// A program as it ships, from where scripts/build-native puts it.
-fn shipped(name: &str) -> Result<PathBuf> {
+pub fn shipped(name: &str) -> Result<PathBuf> {
     let path = root().join("target/native").join(name);
     ensure!(path.is_file(), "{} is not built: run scripts/build-native first", path.display());
     Ok(path)

@@ -1,0 +1,185 @@
+//! The command line against a running stack: what it prints, what it ends with, and that what it began is over
+//! when it is.
+
+use crate::world::{World, tests};
+use ringfence_e2e::command::said;
+use ringfence_e2e::eventually::eventually;
+use ringfence_e2e::facade::{done, fresh_word, long_sleep};
+use ringfence_wire::contract::DetachedStatus;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+tests! {
+    shared:
+        ps_lists_a_sandbox_and_its_process,
+        logs_follows_both_streams_and_ends_with_the_process,
+        logs_says_how_many_bytes_were_dropped,
+        stop_takes_the_beginning_of_an_id_and_shows_the_evidence,
+        run_streams_ends_with_the_commands_code_and_leaves_no_container,
+        run_under_a_fence_tells_the_same_and_what_the_command_left,
+        a_run_that_times_out_says_so_and_leaves_no_container,
+        an_interrupted_run_tears_down_within_its_grace,
+        abort_ends_several_sandboxes_and_may_be_repeated,
+        what_cannot_be_done_is_said_and_is_no_success;
+}
+
+const FAILED: Option<i32> = Some(1);
+const USAGE: Option<i32> = Some(2);
+
+async fn ps_lists_a_sandbox_and_its_process(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let process = done(sandbox.start("sleep 600").await).process;
+
+    let table = world.stack.ringfence_said(&["ps"]).await;
+    assert_eq!(table.code, Some(0), "{table:?}");
+    let line = table.out.lines().find(|line| line.starts_with(&sandbox.key)).expect("its line");
+    assert!(line.contains(process.id.as_str()) && line.contains("running"), "{line}");
+
+    let json = world.stack.ringfence_said(&["ps", "--json"]).await;
+    let listed: Vec<Value> = serde_json::from_str(&json.out).expect("JSON");
+    let row = listed.iter().find(|row| row["sandbox"]["key"] == sandbox.key.as_str()).expect("its row");
+    assert_eq!(row["processes"][0]["id"], process.id.as_str());
+    assert_eq!(row["processes"][0]["status"]["state"], "running");
+}
+
+async fn logs_follows_both_streams_and_ends_with_the_process(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let gate = world.stack.witness().gate();
+    let command = format!("echo one; echo two >&2; {}; echo three", gate.wait());
+    done(sandbox.start(&command).await);
+
+    let mut logs = world.stack.ringfence(&["logs", "-f", &sandbox.key]).spawn().expect("it starts");
+    let mut lines = BufReader::new(logs.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.next_line().await.expect("a line").as_deref(), Some("one"), "before the process ended");
+    gate.open();
+    assert_eq!(lines.next_line().await.expect("a line").as_deref(), Some("three"));
+    assert_eq!(lines.next_line().await.expect("the end"), None);
+    let end = said(logs).await;
+    assert_eq!((end.code, end.err.as_str()), (Some(0), "two\n"));
+}
+
+async fn logs_says_how_many_bytes_were_dropped(world: Arc<World>) {
+    const MEBIBYTE: usize = 1024 * 1024;
+    let sandbox = world.sandbox().await;
+    let process = done(sandbox.start("head -c 3145728 /dev/zero | tr '\\0' x").await).process;
+    eventually("the process has exited", async || {
+        matches!(sandbox.status(process.id.as_str()).await, DetachedStatus::Exited { .. }).then_some(())
+    })
+    .await;
+    let logs = world.stack.ringfence_said(&["logs", &sandbox.key]).await;
+    let dropped: usize = logs.err.split(' ').find_map(|word| word.parse().ok()).expect("how many");
+    assert!(logs.err.contains("dropped"), "{}", logs.err);
+    assert_eq!(logs.out.len() + dropped, 3 * MEBIBYTE, "what was printed and what was dropped are all");
+    assert!(logs.out.len() >= MEBIBYTE / 2, "the newest is there: {}", logs.out.len());
+}
+
+async fn stop_takes_the_beginning_of_an_id_and_shows_the_evidence(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let (first, second) = (fresh_word(), fresh_word());
+    let id = done(sandbox.start(&format!("exec -a {first} sleep 600")).await).process.id;
+    done(sandbox.start(&format!("exec -a {second} sleep 600")).await);
+    let (first, second) = (sandbox.process_with(&first).await, sandbox.process_with(&second).await);
+
+    let unsaid = world.stack.ringfence_said(&["stop", &sandbox.key]).await;
+    assert_eq!(unsaid.code, FAILED, "which of two is not guessed");
+    assert!(unsaid.err.contains(id.as_str()), "{}", unsaid.err);
+    assert!(first.is_alive() && second.is_alive());
+
+    let beginning = id.as_str().get(..13).expect("a UUID");
+    let stopped = world.stack.ringfence_said(&["stop", &sandbox.key, beginning]).await;
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert!(stopped.out.contains("1 killed, 0 left, complete"), "{}", stopped.out);
+    assert!(!first.is_alive(), "dead after");
+    assert!(second.is_alive(), "the other lives");
+}
+
+async fn run_streams_ends_with_the_commands_code_and_leaves_no_container(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let run =
+        ["run", "--timeout", "60s", "--key", &sandbox.key, "--", "sh", "-c", "echo a b; echo c >&2; exit 7"];
+    let run = world.stack.ringfence_said(&run).await;
+    assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (Some(7), "a b\n", "c\n"));
+    assert!(!sandbox.container().await.is_some_and(|container| container.is_running()));
+}
+
+async fn run_under_a_fence_tells_the_same_and_what_the_command_left(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let command = "sleep 600 & echo a b; exit 7";
+    let run = ["run", "--fenced", "--timeout", "60s", "--key", &sandbox.key, "--", command];
+    let run = world.stack.ringfence_said(&run).await;
+    assert_eq!((run.code, run.out.as_str()), (Some(7), "a b\n"), "{run:?}");
+    assert!(run.err.contains("1 killed"), "{}", run.err);
+    assert!(!sandbox.container().await.is_some_and(|container| container.is_running()));
+}
+
+async fn a_run_that_times_out_says_so_and_leaves_no_container(world: Arc<World>) {
+    for how in [&["--fenced"][..], &[]] {
+        let sandbox = world.sandbox().await;
+        let mut arguments = vec!["run", "--timeout", "1s", "--key", &sandbox.key];
+        arguments.extend(how);
+        arguments.extend(["--", "sleep", "600"]);
+        let run = world.stack.ringfence_said(&arguments).await;
+        assert_eq!(run.code, Some(124), "{run:?}");
+        assert!(!sandbox.container().await.is_some_and(|container| container.is_running()));
+    }
+}
+
+async fn an_interrupted_run_tears_down_within_its_grace(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let (sleep, word) = long_sleep();
+    let run = ["run", "--timeout", "600s", "--key", &sandbox.key, "--", &sleep];
+    let run = world.stack.ringfence(&run).spawn().expect("it starts");
+    let process = sandbox.process_with(&word).await;
+    assert!(process.is_alive(), "alive before");
+
+    let pid = run.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("it runs"), rustix::process::Signal::INT).expect("it runs");
+    let asked = Instant::now();
+    let end = said(run).await;
+    assert_eq!(end.code, Some(130), "{end:?}");
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert!(!end.err.contains("Orphaned"), "{}", end.err);
+    assert!(!process.is_alive(), "dead after");
+    assert!(!sandbox.container().await.is_some_and(|container| container.is_running()));
+}
+
+async fn abort_ends_several_sandboxes_and_may_be_repeated(world: Arc<World>) {
+    let (one, other) = (world.sandbox().await, world.sandbox().await);
+    for sandbox in [&one, &other] {
+        done(sandbox.start("sleep 600").await);
+    }
+    for _ in 0..2 {
+        let abort = world.stack.ringfence_said(&["abort", "--json", &one.key, &other.key]).await;
+        assert_eq!(abort.code, Some(0), "{abort:?}");
+        let ends: Vec<Value> = serde_json::from_str(&abort.out).expect("JSON");
+        assert!(ends.iter().all(|end| end["outcome"]["containerGone"] == true), "{ends:?}");
+    }
+    for sandbox in [&one, &other] {
+        assert!(!sandbox.container().await.is_some_and(|container| container.is_running()));
+    }
+}
+
+async fn what_cannot_be_done_is_said_and_is_no_success(world: Arc<World>) {
+    let nobody = world.stack.ringfence_said(&["logs", &fresh_word()]).await;
+    assert_eq!(nobody.code, FAILED);
+    assert!(nobody.err.contains("has no detached process"), "{}", nobody.err);
+
+    let mut stranger = world.stack.ringfence(&["ps"]);
+    stranger.env("RINGFENCE_TOKEN", "rf_wrong");
+    let stranger = said(stranger.spawn().expect("it starts")).await;
+    assert_eq!(stranger.code, FAILED);
+    assert!(stranger.err.contains("token"), "{}", stranger.err);
+    assert!(!stranger.err.contains("rf_wrong"), "no message shows a token");
+
+    let mut nowhere = world.stack.ringfence(&["ps"]);
+    nowhere.env("RINGFENCE_URL", "http://127.0.0.1:1");
+    assert_eq!(said(nowhere.spawn().expect("it starts")).await.code, FAILED);
+
+    for usage in
+        [&["ps", "--no-such-option"][..], &["run", "--", "true"], &["run", "--timeout", "soon", "--", "true"]]
+    {
+        assert_eq!(world.stack.ringfence_said(usage).await.code, USAGE, "{usage:?}");
+    }
+}
