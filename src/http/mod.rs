@@ -1,13 +1,15 @@
 //! The HTTP face: the facade's calls as JSON for the command line and any client.
 //!
 //! Order: `/health` needs no token; everything else is 401 before it is anything. Then the path, the verb, the body's
-//! size, its JSON, and only then the call. Bodies are the outcomes of the RPC face, unchanged.
+//! size, its JSON, and only then the call. Bodies are the outcomes of the RPC face, unchanged. The call's work is held
+//! by `waitUntil`, so that a client which hangs up cancels nothing.
 
 mod body;
 mod health;
 mod respond;
 mod router;
 
+use futures::channel::oneshot;
 use serde_json::Value;
 use worker::{Context, Env, Method as HttpMethod, Request, Response, Result, event};
 
@@ -18,11 +20,11 @@ use body::Read;
 use router::{Body, Found, Route, Verb};
 
 #[event(fetch)]
-async fn fetch(request: Request, env: Env, _context: Context) -> Result<Response> {
-    serve(request, &env).await
+async fn fetch(request: Request, env: Env, context: Context) -> Result<Response> {
+    serve(request, &env, &context).await
 }
 
-async fn serve(mut request: Request, env: &Env) -> Result<Response> {
+async fn serve(mut request: Request, env: &Env, context: &Context) -> Result<Response> {
     let method = request.method();
     let url = request.url()?;
     let verb = verb(&method);
@@ -61,7 +63,16 @@ async fn serve(mut request: Request, env: &Env) -> Result<Response> {
     for (name, value) in bound {
         arguments.set(name, Value::String(value));
     }
-    respond::answer(facade::serve(env, caller, route.method, arguments).await)
+    let (tell, told) = oneshot::channel();
+    let (env, method) = (env.clone(), route.method);
+    context.wait_until(async move {
+        // Nobody listens any more if the client hung up.
+        let _ = tell.send(facade::serve(&env, caller, method, arguments).await);
+    });
+    match told.await {
+        Ok(answer) => respond::answer(answer),
+        Err(oneshot::Canceled) => respond::failed(),
+    }
 }
 
 /// HEAD is GET whose body the runtime drops.

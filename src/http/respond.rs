@@ -84,6 +84,11 @@ pub fn unreadable_body(error: &worker::Error) -> Result<Response> {
     plain_problem("Unreadable body", 400, format!("the body could not be read: {error}"))
 }
 
+/// The call's work ended without an answer: it panicked, and the log says where.
+pub fn failed() -> Result<Response> {
+    plain_problem("Internal error", 500, "the call failed; what it did is not known")
+}
+
 /// `allow` with nothing else: the path exists, this verb does not serve it.
 pub fn method_not_allowed(verbs: &[Verb]) -> Result<Response> {
     let response = plain_problem("Method not allowed", 405, format!("this path serves {}", allowed(verbs)))?;
