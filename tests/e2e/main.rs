@@ -6,6 +6,7 @@
 //! free for the next.
 
 mod aborts;
+mod admission;
 mod bad_input;
 mod command_line;
 mod consumers;
@@ -40,6 +41,7 @@ fn run(arguments: &Arguments) -> Conclusion {
         command_line::tests(),
         restarts::tests(),
         aborts::tests(),
+        admission::tests(),
         faults::tests(),
         rounds::tests(),
         panics::tests(),
