@@ -6,7 +6,7 @@
 use crate::world::{World, tests};
 use ringfence_e2e::control::{Action, Call, CallLog, Match};
 use ringfence_e2e::eventually::eventually;
-use ringfence_e2e::facade::{Sandbox, done, fresh_key, fresh_word, start_input};
+use ringfence_e2e::facade::{Sandbox, done, fresh_key, fresh_word, now_ms, start_input};
 use ringfence_e2e::stack::Setup;
 use ringfence_e2e::witness::say;
 use ringfence_wire::contract::{PoolStatusDone, StartDetachedDone};
@@ -14,7 +14,6 @@ use ringfence_wire::refusal::Outcome;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 tests! {
     shared:
@@ -121,8 +120,7 @@ async fn abort_inside(world: &World, turn: &Turn, booted: bool) -> bool {
 
 /// How long ago a call that has no answer arrived.
 fn held_for(call: &Call) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(call.at_ms)
+    now_ms().saturating_sub(call.at_ms)
 }
 
 async fn an_abort_of_a_sandbox_that_was_never_booted_says_so_and_boots_nothing(world: Arc<World>) {

@@ -6,7 +6,7 @@ use crate::world::{World, tests};
 use ringfence_core::seal::{Subject, seal};
 use ringfence_core::ticket::{Claims, Secrets, mint};
 use ringfence_e2e::facade::{
-    FIXTURE, Rpc, Sandbox, done, exec_input, fresh_key, fresh_word, recipe, refused, start_input,
+    FIXTURE, Rpc, Sandbox, done, exec_input, fresh_key, fresh_word, now_ms, recipe, refused, start_input,
 };
 use ringfence_e2e::witness::say;
 use ringfence_wire::contract::{EnsureOptions, ExecInput};
@@ -18,7 +18,6 @@ use ringfence_wire::refusal::{Outcome, Refusal, RefusalKind};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 tests! {
     shared:
@@ -229,9 +228,4 @@ fn pass(ticket: String) -> Pass {
 
 fn secrets(sandbox: &Sandbox) -> Secrets {
     Secrets::new(sandbox.stack.ticket_secrets().to_vec()).expect("the stack's own secrets are good")
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    u64::try_from(since.as_millis()).expect("this century")
 }

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::task::JoinHandle;
 
 /// The fixture consumer's place on the stack's one port.
@@ -268,4 +269,10 @@ pub fn long_sleep() -> (String, String) {
     getrandom::fill(&mut bytes).expect("the kernel gives randomness");
     let seconds = format!("3600.{:010}", u32::from_le_bytes(bytes));
     (format!("sleep {seconds}"), seconds)
+}
+
+/// Milliseconds since the Unix epoch.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).expect("this century")
 }

@@ -66,8 +66,8 @@ pub const SERVED: Served = Served {
     repo: false,
     lfs: false,
     egress: false,
-    approval: false,
-    stdin_pipe: false,
+    approval: true,
+    stdin_pipe: true,
     shared_service: false,
 };
 
