@@ -7,7 +7,6 @@
 
 mod aborts;
 mod admission;
-mod approvals;
 mod bad_input;
 mod command_line;
 mod consumers;
@@ -17,7 +16,6 @@ mod fences;
 mod panics;
 mod restarts;
 mod rounds;
-mod standard_input;
 mod tickets;
 mod world;
 
@@ -44,10 +42,8 @@ fn run(arguments: &Arguments) -> Conclusion {
         restarts::tests(),
         aborts::tests(),
         admission::tests(),
-        approvals::tests(),
         faults::tests(),
         rounds::tests(),
-        standard_input::tests(),
         panics::tests(),
     ];
     let trials = cases.into_iter().flatten().map(|case| world.trial(case)).collect();
