@@ -5,16 +5,19 @@
 use crate::world::{World, tests};
 use ringfence_core::seal::{Subject, seal};
 use ringfence_core::ticket::{Claims, Secrets, mint};
+use ringfence_e2e::control::Action;
+use ringfence_e2e::eventually::{eventually, until};
 use ringfence_e2e::facade::{
     FIXTURE, Rpc, Sandbox, done, exec_input, fresh_key, fresh_word, now_ms, recipe, refused, start_input,
 };
 use ringfence_e2e::witness::say;
-use ringfence_wire::contract::{EnsureOptions, ExecInput};
+use ringfence_wire::contract::{AdmissionMode, EnsureOptions, ExecInput};
 use ringfence_wire::ids::{ConsumerName, SandboxKey};
 use ringfence_wire::internal::{
-    AdmissionCall, AdmissionRequest, INTERNAL_VERSION, Pass, SandboxCall, SandboxRequest,
+    AdmissionAnswer, AdmissionCall, AdmissionRequest, INTERNAL_VERSION, Pass, SandboxCall, SandboxRequest,
 };
 use ringfence_wire::refusal::{Outcome, Refusal, RefusalKind};
+use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -26,6 +29,7 @@ tests! {
         with_a_ticket_for_another_key_or_consumer_the_object_refuses_and_nothing_boots,
         with_a_ticket_signed_by_another_secret_or_cut_short_the_object_refuses_and_nothing_boots,
         with_a_good_ticket_the_same_call_is_served,
+        a_ticket_that_expired_after_admission_stops_the_next_boot,
         a_worker_bound_straight_to_the_object_class_gets_nothing,
         a_worker_bound_straight_to_the_admission_class_gets_nothing,
         a_worker_bound_straight_to_egress_gets_nothing;
@@ -75,6 +79,25 @@ impl<'s> Straight<'s> {
         serde_json::from_value(exec_input(&fresh_key(), &say(&self.word))).expect("a good input")
     }
 
+    /// A slot as the facade would take it, so that the sandbox holds what it renews.
+    async fn slot(&self) -> String {
+        let call = AdmissionCall::Touch {
+            consumer: self.consumer.clone(),
+            key: self.key.clone(),
+            pool: "lean".to_owned(),
+            mode: AdmissionMode::Refuse,
+        };
+        let seal = seal(&self.secrets, Subject::Admission);
+        let request = AdmissionRequest { version: INTERNAL_VERSION, seal, call };
+        match invoke(self.sandbox, "ADMISSION", "admission", &request).await {
+            Rpc::Returned(Value::String(text)) => match serde_json::from_str(&text).expect("an answer") {
+                AdmissionAnswer::Admitted { slot, .. } => slot,
+                other => panic!("a slot was due, not {other:?}"),
+            },
+            other => panic!("the gate answers with text: {other:?}"),
+        }
+    }
+
     async fn invoke(&self, call: SandboxCall) -> Rpc {
         let subject = Subject::Sandbox { consumer: &self.consumer, key: &self.key };
         let request = SandboxRequest {
@@ -99,7 +122,7 @@ impl<'s> Straight<'s> {
 
     async fn assert_nothing_booted(&self, since: u64) {
         let log = self.sandbox.calls_since(since).await;
-        log.assert_none("docker POST /containers/create*");
+        log.assert_none("docker POST /containers/create");
         log.assert_none("ingress *");
         assert!(self.sandbox.container().await.is_none());
         assert_eq!(self.sandbox.stack.witness().count(&self.word), 0);
@@ -145,11 +168,39 @@ async fn with_a_ticket_signed_by_another_secret_or_cut_short_the_object_refuses_
 async fn with_a_good_ticket_the_same_call_is_served(world: Arc<World>) {
     let sandbox = world.sandbox().await;
     let straight = Straight::to(&sandbox);
-    let ticket = mint(&straight.secrets, &straight.claims());
-    let call =
-        SandboxCall::Exec { pass: Some(pass(ticket)), input: straight.exec().into(), floor_rule: None };
+    let good = Pass { slot: straight.slot().await, ..pass(mint(&straight.secrets, &straight.claims())) };
+    let call = SandboxCall::Exec { pass: Some(good), input: straight.exec().into(), floor_rule: None };
     done(read(straight.invoke(call).await));
     world.stack.witness().heard(&straight.word).await;
+}
+
+/// Good when it was stored, and looked at again by the boot's second attempt.
+async fn a_ticket_that_expired_after_admission_stops_the_next_boot(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let straight = Straight::to(&sandbox);
+    let control = world.stack.control();
+    let since = control.now().await;
+    // The first attempt never hears its supervisor, and so is still under way when the ticket expires.
+    control.fault(sandbox.ingress("GET", "/v1/hello"), Action::DropBefore, 1_000).await;
+    let slot = straight.slot().await;
+    let short = Claims { expires_at: now_ms() + 3_000, ..straight.claims() };
+    let (pass, input) = (Pass { slot, ..pass(mint(&straight.secrets, &short)) }, straight.exec().into());
+    let boot = straight.invoke(SandboxCall::Exec { pass: Some(pass), input, floor_rule: None });
+    let end_first_attempt = async {
+        let init = eventually("the first attempt's supervisor runs", || sandbox.try_init()).await;
+        until("the ticket expires", || now_ms() >= short.expires_at).await;
+        init.signal(Signal::KILL);
+    };
+    let (answer, ()) = tokio::join!(boot, end_first_attempt);
+
+    let refusal = ticket_refusal(answer);
+    assert_eq!(refusal.reason.as_deref(), Some("expired"), "{refusal:?}");
+    let log = sandbox.calls_since(since).await;
+    let started = format!("docker POST /containers/{}/start", world.stack.container_name(&sandbox.object));
+    assert_eq!(log.count(&started), 1, "{log}");
+    sandbox.clear_faults().await;
+    assert!(sandbox.container().await.is_none_or(|c| !c.is_running()));
+    assert_eq!(world.stack.witness().count(&straight.word), 0);
 }
 
 async fn a_worker_bound_straight_to_the_object_class_gets_nothing(world: Arc<World>) {
