@@ -147,9 +147,8 @@ impl Admission {
                 json(&Done {})
             }
             AdmissionCall::Pools => json(&Outcome::Done(PoolStatusDone { pools: gate.pool_use(now)? })),
-            AdmissionCall::Registry { consumer, label } => {
-                let label = label.as_ref().map(|(name, value)| (name.as_str(), value.as_str()));
-                json(&Outcome::Done(SandboxesDone { sandboxes: gate.registry(&consumer, label)? }))
+            AdmissionCall::Registry { consumer, labels } => {
+                json(&Outcome::Done(SandboxesDone { sandboxes: gate.registry(&consumer, &labels)? }))
             }
         }
     }

@@ -24,6 +24,14 @@ impl Arguments {
         self.0.insert(name.to_owned(), value);
     }
 
+    /// One more of those under this name.
+    pub fn push(&mut self, name: &str, value: Value) {
+        match self.0.entry(name).or_insert_with(|| Value::Array(Vec::new())) {
+            Value::Array(values) => values.push(value),
+            other => *other = value,
+        }
+    }
+
     pub fn extend(&mut self, fields: Map<String, Value>) {
         self.0.extend(fields);
     }

@@ -34,14 +34,14 @@ pub enum Call {
     Attempt { key: SandboxKey, recipe: Recipe },
     Withdraw { key: SandboxKey },
     Pools,
-    Registry { label: Option<(String, String)> },
+    Registry { labels: Vec<(String, String)> },
 }
 
 impl Call {
     pub fn parse(method: Method, arguments: &mut Arguments) -> Result<Self, Refusal> {
         match method {
             Method::PoolStatus => return Ok(Self::Pools),
-            Method::Sandboxes => return Ok(Self::Registry { label: label(arguments)? }),
+            Method::Sandboxes => return Ok(Self::Registry { labels: labels(arguments)? }),
             _ => {}
         }
         let key = arguments.key()?;
@@ -105,7 +105,7 @@ impl Call {
             Method::AdmissionAttempt => Self::Attempt { key, recipe: admission_recipe(arguments)? },
             Method::AdmissionRelease => Self::Withdraw { key },
             Method::PoolStatus => Self::Pools,
-            Method::Sandboxes => Self::Registry { label: None },
+            Method::Sandboxes => Self::Registry { labels: Vec::new() },
         })
     }
 }
@@ -117,13 +117,17 @@ fn admission_recipe(arguments: &mut Arguments) -> Result<Recipe, Refusal> {
     Ok(recipe)
 }
 
-/// `name=value`
-fn label(arguments: &mut Arguments) -> Result<Option<(String, String)>, Refusal> {
-    let Some(text) = arguments.optional::<String>("label")? else { return Ok(None) };
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok(Some((name.to_owned(), value.to_owned()))),
-        _ => Err(rejected("label", "is not of the form name=value")),
+/// Each `name=value`.
+fn labels(arguments: &mut Arguments) -> Result<Vec<(String, String)>, Refusal> {
+    let texts = arguments.optional::<Vec<String>>("label")?.unwrap_or_default();
+    if texts.len() > recipe::MAX_LABELS {
+        return Err(rejected("label", format!("at most {} labels", recipe::MAX_LABELS)));
     }
+    let pair = |text: &String| match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(rejected("label", "is not of the form name=value")),
+    };
+    texts.iter().map(pair).collect()
 }
 
 fn within(field: &str, value: Option<u64>, least: u64, most: u64) -> Result<(), Refusal> {
@@ -175,13 +179,16 @@ mod tests {
 
     #[test]
     fn a_label_filter_is_a_name_and_a_value() {
-        let parse = |text: &str| Call::parse(Method::Sandboxes, &mut arguments(json!({"label": text})));
-        let Ok(Call::Registry { label }) = parse("run=a=b") else {
-            panic!("a label with = in its value is good")
+        let parse = |texts: &[&str]| Call::parse(Method::Sandboxes, &mut arguments(json!({"label": texts})));
+        let Ok(Call::Registry { labels }) = parse(&["run=a=b", "team=x"]) else {
+            panic!("labels with = in a value are good")
         };
-        assert_eq!(label, Some(("run".to_owned(), "a=b".to_owned())));
-        assert!(parse("run").is_err());
-        assert!(parse("=x").is_err());
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(labels, [pair("run", "a=b"), pair("team", "x")]);
+        assert!(parse(&["run"]).is_err());
+        assert!(parse(&["=x"]).is_err());
+        assert!(parse(&["n=v"; recipe::MAX_LABELS]).is_ok());
+        assert!(parse(&["n=v"; recipe::MAX_LABELS + 1]).is_err());
     }
 
     #[test]

@@ -106,8 +106,10 @@ impl Gate<'_> {
     }
 
     /// The consumer's own sandboxes.
-    pub async fn registry(&self, label: Option<(String, String)>) -> Result<Answer, Refusal> {
-        self.call(AdmissionCall::Registry { consumer: self.caller.consumer.clone(), label }).await.map(Answer)
+    pub async fn registry(&self, labels: Vec<(String, String)>) -> Result<Answer, Refusal> {
+        self.call(AdmissionCall::Registry { consumer: self.caller.consumer.clone(), labels })
+            .await
+            .map(Answer)
     }
 
     /// From the consumer and the recipe alone; no field of a payload names a pool.

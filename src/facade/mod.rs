@@ -162,7 +162,7 @@ impl Facade<'_> {
             Call::Attempt { key, recipe } => gate.attempt(&key, &recipe).await.map(admission),
             Call::Withdraw { key } => gate.withdraw(&key).await.map(|()| Answer::done(Done {})),
             Call::Pools => gate.pools().await,
-            Call::Registry { label } => gate.registry(label).await,
+            Call::Registry { labels } => gate.registry(labels).await,
         }
     }
 

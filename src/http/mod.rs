@@ -106,7 +106,8 @@ fn with_query<'a>(
     for (name, value) in pairs {
         if route.query.contains(&name.as_ref()) {
             let number = route.numeric(&name).then(|| value.parse::<u64>().ok()).flatten();
-            arguments.set(&name, number.map_or_else(|| Value::String(value.into_owned()), Value::from));
+            let value = number.map_or_else(|| Value::String(value.into_owned()), Value::from);
+            if route.repeated(&name) { arguments.push(&name, value) } else { arguments.set(&name, value) }
         }
     }
 }

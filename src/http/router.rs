@@ -106,10 +106,16 @@ pub fn find(verb: Option<Verb>, path: &str) -> Found {
 
 /// Query parameters that are numbers.
 const NUMERIC: &[&str] = &["cursor", "limit", "waitMs"];
+/// Query parameters that may be given several times.
+const REPEATED: &[&str] = &["label"];
 
 impl Route {
     pub fn numeric(&self, name: &str) -> bool {
         NUMERIC.contains(&name)
+    }
+
+    pub fn repeated(&self, name: &str) -> bool {
+        REPEATED.contains(&name)
     }
 
     /// The bound segments, percent-decoded.

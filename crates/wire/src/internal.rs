@@ -249,7 +249,8 @@ pub enum AdmissionCall {
     Pools,
     Registry {
         consumer: ConsumerName,
-        label: Option<(String, String)>,
+        /// All of them must be there.
+        labels: Vec<(String, String)>,
     },
 }
 

@@ -189,17 +189,15 @@ impl<'a, S: Sql> Gate<'a, S> {
         Ok(told)
     }
 
-    /// A consumer's own sandboxes, or those of them that carry a label.
+    /// A consumer's own sandboxes, those of them that carry every one of these labels.
     pub fn registry(
         &self,
         consumer: &ConsumerName,
-        label: Option<(&str, &str)>,
+        labels: &[(String, String)],
     ) -> Result<Vec<ListedSandbox>, S::Error> {
         let listed = self.rows.slots_of(consumer.as_str())?.into_iter().map(listed);
-        let wanted = |row: &ListedSandbox| match label {
-            Some((name, value)) => row.labels.get(name).is_some_and(|has| has == value),
-            None => true,
-        };
+        let wanted =
+            |row: &ListedSandbox| labels.iter().all(|(name, value)| row.labels.get(name) == Some(value));
         Ok(listed.filter(wanted).collect())
     }
 

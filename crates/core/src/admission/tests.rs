@@ -123,18 +123,20 @@ fn the_registry_shows_a_consumer_its_own_sandboxes_by_label() {
     for (n, key) in ["a", "b"].into_iter().enumerate() {
         touch(&sql, &pools, key, AdmissionMode::Refuse, n as u64);
     }
-    let labels = BTreeMap::from([("run".to_owned(), "7".to_owned())]);
+    let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let labels = BTreeMap::from([label("run", "7"), label("team", "x")]);
     let who = ("ci".into(), "a".into());
     assert!(gate.renew("slot-of-a", (&who.0, &who.1), &labels, 99, 50).unwrap());
     assert!(!gate.renew("slot-of-b", (&who.0, &who.1), &labels, 99, 50).unwrap(), "not its slot");
-    let rows = gate.registry(&"ci".into(), Some(("run", "7"))).unwrap();
+    let rows = gate.registry(&"ci".into(), &[label("run", "7"), label("team", "x")]).unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(
         (rows[0].key.as_str(), rows[0].created_at, rows[0].expires_at, rows[0].last_seen_at),
         ("a", 0, 99, 50)
     );
-    assert_eq!(gate.registry(&"ci".into(), None).unwrap().len(), 2);
-    assert_eq!(gate.registry(&"other".into(), None).unwrap(), []);
+    assert_eq!(gate.registry(&"ci".into(), &[label("run", "7"), label("team", "y")]).unwrap(), []);
+    assert_eq!(gate.registry(&"ci".into(), &[]).unwrap().len(), 2);
+    assert_eq!(gate.registry(&"other".into(), &[]).unwrap(), []);
 }
 
 #[test]
