@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ringfence_core::key::object_name;
 use ringfence_wire::contract::GoneReason;
 use ringfence_wire::ids::BootId;
 use ringfence_wire::internal::EgressProps;
@@ -251,6 +252,7 @@ impl Object {
             (start_env::BOOT_KEY, boot_key),
             (start_env::GENERATION, generation.to_string()),
             (start_env::DEADLINE_MS, expires_at.to_string()),
+            (start_env::SANDBOX, object_name(&head.consumer, &head.key)),
         ]);
         if let Ok(user) = self.env.var(start_env::JOB_USER) {
             env.insert(start_env::JOB_USER, user.to_string());

@@ -45,7 +45,14 @@ impl Object {
 
     pub async fn end(&self, reason: GoneReason, detail: &str) -> Result<AbortDone, Refusal> {
         let Some(head) = self.store.head()? else {
-            return Ok(AbortDone { killed: 0, evidence: None, container_gone: true, detail: None });
+            // Nothing was ever asked of this sandbox. A container there all the same is one that storage forgot.
+            let destroyed = self.destroy().await;
+            return Ok(AbortDone {
+                killed: 0,
+                evidence: None,
+                container_gone: destroyed.is_ok(),
+                detail: destroyed.err().map(|error| error.to_string()),
+            });
         };
         let up = self.up(&head)?;
         let now = clock::now_ms();

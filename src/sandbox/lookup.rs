@@ -147,8 +147,11 @@ impl Object {
     pub async fn detached_input(&self, id: &ProcessId, input: DetachedInput) -> Result<InputDone, Refusal> {
         let (process, up) = self.reach(id)?;
         if !process.stdin {
-            return Err(refusals::unavailable("stdin-closed", "it was not started with stdin: \"pipe\"")
-                .field("processId"));
+            let message =
+                "processId: it was not started with stdin: \"pipe\", so there is nothing to write to";
+            return Err(Refusal::new(RefusalKind::RecipeRejected, message)
+                .field("processId")
+                .reason("stdin-closed"));
         }
         let write = StdinWrite {
             operation_key: input.operation_key,

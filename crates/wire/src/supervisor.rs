@@ -25,6 +25,8 @@ pub mod start_env {
     pub const GENERATION: &str = "RINGFENCE_GENERATION";
     /// Absolute deadline, milliseconds since the Unix epoch. Required: a supervisor without a deadline does not start.
     pub const DEADLINE_MS: &str = "RINGFENCE_DEADLINE_MS";
+    /// `consumer:key` of the sandbox, for whoever looks at containers from outside; the supervisor has no use for it.
+    pub const SANDBOX: &str = "RINGFENCE_SANDBOX";
     /// TCP port, default 7117.
     pub const PORT: &str = "RINGFENCE_PORT";
     /// `separate` (default where possible) or `root`.
