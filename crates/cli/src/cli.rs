@@ -1,6 +1,6 @@
 //! The command line: what there is to say, and which command says it.
 
-use crate::commands::{abort, demo, dev, doctor, engine, guard, logs, ps, run, stop};
+use crate::commands::{abort, demo, denials, dev, doctor, engine, guard, logs, ps, reap, run, stop};
 use crate::exit::Exit;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -43,6 +43,10 @@ enum Command {
     Run(run::Arguments),
     /// End sandboxes and everything in them
     Abort(abort::Arguments),
+    /// Find what outlived its purpose, and with --kill end it
+    Reap(reap::Arguments),
+    /// Say which requests out of a sandbox were refused
+    Denials(denials::Arguments),
     /// Serve containers to workerd in place of Docker
     Engine(engine::Arguments),
     /// Say what this machine lacks, and how to mend it
@@ -82,6 +86,8 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Stop(arguments) => stop::main(arguments).await,
         Command::Run(arguments) => run::main(arguments).await,
         Command::Abort(arguments) => abort::main(arguments).await,
+        Command::Reap(arguments) => reap::main(arguments).await,
+        Command::Denials(arguments) => denials::main(arguments).await,
         Command::Guard(_) | Command::Engine(_) | Command::Doctor(_) => Ok(Exit::Usage),
     }
 }

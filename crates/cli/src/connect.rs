@@ -1,5 +1,6 @@
 //! Which stack a command speaks to.
 
+use crate::stack::EngineControl;
 use anyhow::{Context, bail};
 use ringfence_client::Client;
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,24 @@ pub(crate) struct Connect {
     token: Option<String>,
 }
 
+/// The engine of the stack that a command speaks to, and whose containers there are the command's.
+pub(crate) struct Engine {
+    pub(crate) control: EngineControl,
+    pub(crate) consumer: String,
+}
+
 impl Connect {
+    /// Known only where the stack is the one of the nearest dev.json: a deployment's containers are not here.
+    pub(crate) fn engine(&self) -> Option<Engine> {
+        let file = dev_file().ok()?;
+        let same = match (&self.url, &self.token) {
+            (None, None) => true,
+            (url, token) => url.as_ref() == Some(&file.url) && token.as_ref() == Some(&file.token),
+        };
+        let control = file.control.filter(|_| same)?;
+        Some(Engine { control: EngineControl::new(control), consumer: file.consumer })
+    }
+
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
         let (url, token) = match (&self.url, &self.token) {
             (Some(url), Some(token)) => (url.clone(), token.clone()),

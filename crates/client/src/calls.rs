@@ -6,8 +6,8 @@ use crate::error::{CallError, SetupError};
 use crate::transport::{Call, Transport};
 use hyper::{Method, StatusCode};
 use ringfence_wire::contract::{
-    AbortDone, AdmissionDone, AdmissionWish, DetachedInput, DetachedStatus, Done, EnsureOptions, Ensured,
-    ExecDone, ExecInput, FileDone, InputDone, ListDone, ListedProcess, ListedSandbox, OutputDone,
+    AbortDone, AdmissionDone, AdmissionWish, DenialEvent, DetachedInput, DetachedStatus, Done, EnsureOptions,
+    Ensured, ExecDone, ExecInput, FileDone, InputDone, ListDone, ListedProcess, ListedSandbox, OutputDone,
     OutputQuery, PoolStatusDone, PoolUse, Recipe, SandboxesDone, StartDetachedDone, StartDetachedInput,
     StatusDone, StopDone,
 };
@@ -179,6 +179,12 @@ impl Sandbox {
     pub async fn read_file(&self, path: &str) -> Result<String, CallError> {
         let done: FileDone = self.get("readFile", &format!("/files?path={}", escape(path))).await?;
         Ok(done.content)
+    }
+
+    /// `denials`
+    pub async fn denials(&self) -> Result<Vec<DenialEvent>, CallError> {
+        let path = format!("{}/denials", self.path);
+        self.transport.list(Call::new("denials", Method::GET, &path, SHORT)).await
     }
 
     /// `checkpoint`

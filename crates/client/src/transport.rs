@@ -57,6 +57,23 @@ impl Transport {
 
     /// Sends one call and reads its outcome.
     pub(crate) async fn call<T: DeserializeOwned>(&self, request: Call<'_>) -> Result<T, CallError> {
+        self.read(request, |body| serde_json::from_slice(body)).await
+    }
+
+    /// A call whose answer is a bare list when it is no refusal.
+    pub(crate) async fn list<T: DeserializeOwned>(&self, request: Call<'_>) -> Result<Vec<T>, CallError> {
+        let outcome = |body: &[u8]| match body.first() {
+            Some(b'[') => serde_json::from_slice(body).map(Outcome::Done),
+            _ => serde_json::from_slice(body),
+        };
+        self.read(request, outcome).await
+    }
+
+    async fn read<T>(
+        &self,
+        request: Call<'_>,
+        outcome: impl FnOnce(&[u8]) -> serde_json::Result<Outcome<T>>,
+    ) -> Result<T, CallError> {
         let (status, body) = self.send(&request).await?;
         let call = request.name;
         match status {
@@ -70,7 +87,7 @@ impl Transport {
             }
             _ => {}
         }
-        match serde_json::from_slice::<Outcome<T>>(&body) {
+        match outcome(&body) {
             Ok(Outcome::Done(done)) => Ok(done),
             Ok(Outcome::Refused(refusal)) => Err(CallError::Refused(Box::new(refusal))),
             Err(error) => {

@@ -1,7 +1,7 @@
 //! The control socket: what the command-line tool and the tests ask of a running engine.
 //!
 //! `GET /v1/containers`, `GET /v1/calls?since=`, `GET /v1/denials?container=`, and with `--faults` the faults. The
-//! socket is only its owner's. No environment value and no secret is ever answered.
+//! socket is only its owner's. No secret is ever answered, and no environment value but the sandbox's own name.
 
 use crate::calls::millis;
 use crate::container::{Container, Life};
@@ -82,9 +82,13 @@ fn describe(container: &Container) -> Value {
         Life::Running(running) => (Some(running.init_pid), Some(millis(running.started_at))),
         _ => (None, None),
     };
+    let environment = &container.plan.environment;
+    let sandbox =
+        environment.iter().find(|(name, _)| name == names::SANDBOX_VARIABLE).map(|(_, value)| value);
     json!({
         "id": container.id,
         "name": container.name,
+        "sandbox": sandbox,
         "image": container.plan.image,
         "state": life.status(),
         "exitCode": life.end().map(|end| status_code(Some(end))),
@@ -92,7 +96,7 @@ fn describe(container: &Container) -> Value {
         "labels": container.plan.labels,
         "createdAt": millis(container.created_at),
         "startedAt": started_at,
-        "env": redacted(&container.plan.environment),
+        "env": redacted(environment),
         "log": container.log.text(),
     })
 }

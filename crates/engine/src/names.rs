@@ -17,6 +17,8 @@ pub fn canonical(name: &str) -> String {
     stripped.unwrap_or_else(|| name.to_owned())
 }
 
+/// Where a Sandbox object writes whose container it starts: `consumer:key`.
+pub const SANDBOX_VARIABLE: &str = "RINGFENCE_SANDBOX";
 /// The label that names one run of wrangler. Dropped like the session id in names: a container belongs to its
 /// object, not to the run that happened to start it.
 pub const SESSION_LABEL: &str = "dev.workerd.session";

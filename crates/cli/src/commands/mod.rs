@@ -2,11 +2,21 @@
 
 pub(crate) mod abort;
 pub(crate) mod demo;
+pub(crate) mod denials;
 pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod engine;
 pub(crate) mod guard;
 pub(crate) mod logs;
 pub(crate) mod ps;
+pub(crate) mod reap;
 pub(crate) mod run;
 pub(crate) mod stop;
+
+/// `--label NAME=VALUE`
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}

@@ -3,7 +3,6 @@
 use crate::connect::Connect;
 use crate::exit::Exit;
 use crate::print;
-use anyhow::bail;
 use ringfence_client::CallError;
 use ringfence_wire::contract::{ListedProcess, ListedSandbox};
 use serde_json::json;
@@ -22,20 +21,13 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// Only sandboxes with this label; may be repeated, then all must be there
-    #[arg(long, value_name = "NAME=VALUE")]
-    label: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::label)]
+    label: Vec<(String, String)>,
 }
 
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
     let client = arguments.connect.client()?;
-    let mut labels = Vec::new();
-    for label in &arguments.label {
-        match label.split_once('=') {
-            Some((name, value)) if !name.is_empty() => labels.push((name.to_owned(), value.to_owned())),
-            _ => bail!("--label {label}: expected NAME=VALUE"),
-        }
-    }
-    let sandboxes = client.sandboxes(&labels).await?;
+    let sandboxes = client.sandboxes(&arguments.label).await?;
     let mut calls = tokio::task::JoinSet::new();
     for (index, sandbox) in sandboxes.iter().enumerate() {
         let handle = client.sandbox(sandbox.key.clone());

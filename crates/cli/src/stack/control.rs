@@ -18,6 +18,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub struct Container {
     pub name: String,
     pub id: String,
+    /// `consumer:key`, where a Sandbox object started it.
+    #[serde(default)]
+    pub sandbox: Option<String>,
     pub state: String,
     /// PID 1 of the container, as the engine's own pid namespace counts; absent when it is not running.
     #[serde(default)]
