@@ -7,13 +7,19 @@
 
 mod aborts;
 mod admission;
+mod approvals;
 mod bad_input;
 mod command_line;
 mod consumers;
 mod detached;
 mod faults;
 mod fences;
+mod input;
+mod keys;
+mod lifetimes;
 mod panics;
+mod reap;
+mod registry;
 mod restarts;
 mod rounds;
 mod tickets;
@@ -42,6 +48,12 @@ fn run(arguments: &Arguments) -> Conclusion {
         restarts::tests(),
         aborts::tests(),
         admission::tests(),
+        approvals::tests(),
+        input::tests(),
+        keys::tests(),
+        lifetimes::tests(),
+        registry::tests(),
+        reap::tests(),
         faults::tests(),
         rounds::tests(),
         panics::tests(),

@@ -140,6 +140,14 @@ impl Control {
         Self(Endpoint::Unix(socket.to_owned()))
     }
 
+    /// The socket itself, for a program that is told where it is.
+    pub fn socket(&self) -> &Path {
+        match &self.0 {
+            Endpoint::Unix(path) => path,
+            Endpoint::Tcp(_) => panic!("the control socket is a unix socket"),
+        }
+    }
+
     pub async fn containers(&self) -> Vec<Container> {
         #[derive(Deserialize)]
         struct Answer {

@@ -1,0 +1,159 @@
+//! Standard input of a detached process: written once per operation key however often it is sent, ended by its
+//! caller, and refused where there is none.
+
+use crate::world::{World, tests};
+use futures::future::join_all;
+use ringfence_e2e::eventually::eventually;
+use ringfence_e2e::facade::{Sandbox, done, fresh_key, fresh_word, refused, start_input};
+use ringfence_wire::contract::{DetachedStatus, InputDone, StartDetachedDone};
+use ringfence_wire::refusal::{Outcome, RefusalKind};
+use ringfence_wire::supervisor::StdinResult;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+tests! {
+    shared:
+        what_is_sent_again_under_one_operation_key_is_written_once_by_either_face,
+        an_operation_key_with_other_bytes_is_a_conflict_and_writes_nothing,
+        eof_ends_the_input_and_what_comes_after_it_is_closed,
+        input_to_a_process_without_stdin_is_refused_naming_the_process,
+        a_bad_input_is_refused_by_both_faces_naming_the_field;
+}
+
+const MAX_INPUT_BYTES: usize = 64 * 1024;
+
+async fn what_is_sent_again_under_one_operation_key_is_written_once_by_either_face(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let id = with_stdin(&sandbox, "cat").await;
+
+    let sent = join_all((0..8).map(|_| write(&sandbox, &id, "first", "one\n", false))).await;
+    let sent: Vec<InputDone> = sent.into_iter().map(done).collect();
+    assert!(sent.iter().all(|s| s.accepted == StdinResult::Written), "{sent:?}");
+    assert_eq!(sent.iter().filter(|s| !s.deduped).count(), 1, "{sent:?}");
+    // The other face knows the same operations.
+    let again = done(post(&sandbox, &id, &input("first", "one\n", false), 200).await);
+    assert!(again.deduped && again.accepted == StdinResult::Written, "{again:?}");
+    let other = done(post(&sandbox, &id, &input("second", "two\n", true), 200).await);
+    assert!(!other.deduped && other.accepted == StdinResult::Written, "{other:?}");
+
+    assert_eq!(ended(&sandbox, &id).await, DetachedStatus::Exited { exit_code: Some(0), signal: None });
+    assert_eq!(text(&sandbox, &id).await, "one\ntwo\n");
+}
+
+async fn an_operation_key_with_other_bytes_is_a_conflict_and_writes_nothing(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let id = with_stdin(&sandbox, "cat").await;
+    done(write(&sandbox, &id, "op", "one\n", false).await);
+
+    let refusal = refused(write(&sandbox, &id, "op", "two\n", false).await, RefusalKind::IdempotencyConflict);
+    assert_eq!(refusal.field.as_deref(), Some("operationKey"));
+    let refusal = refused(
+        post(&sandbox, &id, &input("op", "two\n", false), 409).await,
+        RefusalKind::IdempotencyConflict,
+    );
+    assert_eq!(refusal.field.as_deref(), Some("operationKey"));
+
+    done(write(&sandbox, &id, "end", "three\n", true).await);
+    ended(&sandbox, &id).await;
+    assert_eq!(text(&sandbox, &id).await, "one\nthree\n");
+}
+
+async fn eof_ends_the_input_and_what_comes_after_it_is_closed(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let gate = world.stack.witness().gate();
+    let id = with_stdin(&sandbox, &format!("cat; {}", gate.wait())).await;
+    let last = done(write(&sandbox, &id, "last", "all\n", true).await);
+    assert_eq!(last.accepted, StdinResult::Written);
+
+    // The process lives on, its input has ended.
+    assert_eq!(sandbox.status(&id).await, DetachedStatus::Running);
+    let late = done(write(&sandbox, &id, "late", "more\n", false).await);
+    assert_eq!(late.accepted, StdinResult::Closed);
+    gate.open();
+    ended(&sandbox, &id).await;
+    assert_eq!(text(&sandbox, &id).await, "all\n");
+}
+
+async fn input_to_a_process_without_stdin_is_refused_naming_the_process(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let id = done(sandbox.start("sleep 3600").await).process.id;
+    let refusal =
+        refused(write(&sandbox, id.as_str(), "op", "one\n", false).await, RefusalKind::RecipeRejected);
+    assert_eq!(refusal.field.as_deref(), Some("processId"));
+    let refusal = refused(
+        post(&sandbox, id.as_str(), &input("op", "x", false), 422).await,
+        RefusalKind::RecipeRejected,
+    );
+    assert_eq!(refusal.field.as_deref(), Some("processId"));
+}
+
+async fn a_bad_input_is_refused_by_both_faces_naming_the_field(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let id = with_stdin(&sandbox, "wc -c").await;
+    let over = "x".repeat(MAX_INPUT_BYTES + 1);
+    let bad = [
+        (json!({ "operationKey": "", "data": "x" }), "operationKey"),
+        (json!({ "operationKey": "k".repeat(129), "data": "x" }), "operationKey"),
+        (json!({ "operationKey": "a\nb", "data": "x" }), "operationKey"),
+        (json!({ "data": "x" }), "operationKey"),
+        (json!({ "operationKey": "op" }), "data"),
+        (json!({ "operationKey": "op", "data": 7 }), "data"),
+        (json!({ "operationKey": "op", "data": over }), "data"),
+        (json!({ "operationKey": "op", "data": "x", "eof": "yes" }), "eof"),
+    ];
+    for (input, field) in bad {
+        for outcome in [
+            sandbox.call::<InputDone>("detachedInput", &[json!(id), input.clone()]).await,
+            post(&sandbox, &id, &input, 422).await,
+        ] {
+            let refusal = refused(outcome, RefusalKind::RecipeRejected);
+            assert_eq!(refusal.field.as_deref(), Some(field), "{refusal:?}");
+        }
+    }
+    // At the edge it is taken, and nothing of what was refused is there.
+    let edge = "x".repeat(MAX_INPUT_BYTES);
+    done(write(&sandbox, &id, &"k".repeat(128), &edge, true).await);
+    ended(&sandbox, &id).await;
+    assert_eq!(text(&sandbox, &id).await.trim(), MAX_INPUT_BYTES.to_string());
+}
+
+async fn with_stdin(sandbox: &Sandbox, command: &str) -> String {
+    // A comment that no other process has: the key is as fresh.
+    let mut input = start_input(&fresh_key(), &format!("{command} # {}", fresh_word()));
+    input["stdin"] = json!("pipe");
+    done(sandbox.call::<StartDetachedDone>("startDetached", &[input]).await).process.id.to_string()
+}
+
+fn input(operation_key: &str, data: &str, eof: bool) -> Value {
+    json!({ "operationKey": operation_key, "data": data, "eof": eof })
+}
+
+async fn write(
+    sandbox: &Sandbox,
+    id: &str,
+    operation_key: &str,
+    data: &str,
+    eof: bool,
+) -> Outcome<InputDone> {
+    sandbox.call("detachedInput", &[json!(id), input(operation_key, data, eof)]).await
+}
+
+async fn post(sandbox: &Sandbox, id: &str, body: &Value, status: u16) -> Outcome<InputDone> {
+    let path = format!("/v1/sandboxes/{}/detached/{id}/stdin", sandbox.key);
+    let answer =
+        sandbox.stack.http("POST", &path, Some(sandbox.stack.token("alpha")), body.to_string()).await;
+    assert_eq!(answer.status, status, "{}", answer.text());
+    answer.json()
+}
+
+async fn ended(sandbox: &Sandbox, id: &str) -> DetachedStatus {
+    let look = || async {
+        let status = sandbox.status(id).await;
+        (status != DetachedStatus::Running).then_some(status)
+    };
+    eventually("the process ends with its input", look).await
+}
+
+async fn text(sandbox: &Sandbox, id: &str) -> String {
+    sandbox.output(id).await.page.frames.iter().map(|frame| frame.data.as_str()).collect()
+}
