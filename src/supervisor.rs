@@ -185,8 +185,10 @@ impl Supervisor {
         self.call("GET", &path, None::<&()>, QUICK_DEADLINE_MS + query.wait_ms.unwrap_or(0)).await
     }
 
+    /// Answers when the write is decided, or that it is pending after [`MAX_WAIT_MS`].
     pub async fn write_stdin(&self, id: &ProcessId, write: &StdinWrite) -> Result<StdinAnswer, CallError> {
-        self.call("POST", &format!("/v1/jobs/{id}/stdin"), Some(write), QUICK_DEADLINE_MS).await
+        let path = format!("/v1/jobs/{id}/stdin?waitMs={MAX_WAIT_MS}");
+        self.call("POST", &path, Some(write), WAIT_DEADLINE_MS).await
     }
 
     pub async fn teardown(&self, request: &TeardownRequest) -> Result<TeardownReport, CallError> {

@@ -303,6 +303,12 @@ impl Object {
     /// The container is proven gone: one transaction writes down what that means.
     pub fn container_is_gone(&self, reason: GoneReason, detail: &str) -> Result<(), StoreError> {
         let now = clock::now_ms();
+        let (reason, detail) = match self.store.head()? {
+            Some(head) if reason == GoneReason::ContainerStopped && self.reached_deadline(&head) => {
+                (GoneReason::Expired, "the sandbox reached its deadline")
+            }
+            _ => (reason, detail),
+        };
         self.store.bury_processes(reason, detail, now)?;
         self.store.bury_running_entries(detail, now)?;
         self.store.forget_container()?;

@@ -147,6 +147,9 @@ impl Object {
                 return Err(refusal);
             }
         };
+        if up.rebuilt {
+            self.show_in_registry_later();
+        }
         if !self.store.bind_to_boot(&process.id, up.generation, &up.boot_id, up.identity)? {
             return Err(refusals::unavailable("stopped", "it was stopped before its start was sent"));
         }

@@ -87,6 +87,9 @@ impl Object {
         let want = Want { recipe_version: input.recipe.version.clone(), rebuild: false };
         let up = self.ensure_held(epoch, &want, &hold).await?;
         self.still(epoch)?;
+        if up.rebuilt {
+            self.show_in_registry_later();
+        }
 
         let mut region = Region { object: self, closed: false };
         let order = self.store.open_fence()?;

@@ -30,6 +30,8 @@ pub const RENEW_BUSY_MS: u64 = 60_000;
 /// Otherwise the platform's inactivity timeout is let pass, and looked at afterwards. It counts from when the object
 /// left memory, up to two and a half minutes after its last call; an alarm before that would keep the container.
 const RENEW_IDLE_MS: u64 = INACTIVITY_MS + 3 * 60 * 1_000;
+/// The supervisor keeps the same deadline by its own clock: a container that stopped so shortly before it ended by it.
+const CLOCK_SLACK_MS: u64 = 2_000;
 const _: () = assert!(RENEW_IDLE_MS < SLOT_LEASE_MS && RENEW_BUSY_MS < INACTIVITY_MS);
 
 impl Object {
@@ -70,6 +72,12 @@ impl Object {
             // The next renewal tells it.
             console_error!("registry: {error}");
         }
+    }
+
+    /// Off the caller's way, after a boot that no `ensureSandbox` asked for.
+    pub fn show_in_registry_later(self: &Rc<Self>) {
+        let object = Rc::clone(self);
+        self.later(async move { object.show_in_registry().await });
     }
 
     /// Labels and lifetime. A life is prolonged from now, never shortened, and never past the maximum from its start.
@@ -223,10 +231,17 @@ impl Object {
         }
     }
 
+    /// Its deadline has passed, by the object's clock or, if its container stopped, by the supervisor's.
+    pub fn reached_deadline(&self, head: &Head) -> bool {
+        let stopped = head.boot == Boot::Up && !self.container_runs();
+        let slack = if stopped { CLOCK_SLACK_MS } else { 0 };
+        head.expires_at.is_some_and(|at| at <= clock::now_ms() + slack)
+    }
+
     pub async fn expire(&self) -> Result<(), Refusal> {
         let head = self.known_head()?;
         match head.expires_at {
-            Some(at) if at > clock::now_ms() => self.plan(Task::Expire, at)?,
+            Some(at) if !self.reached_deadline(&head) => self.plan(Task::Expire, at)?,
             Some(_) => {
                 let end = self.end(GoneReason::Expired, "the sandbox reached its deadline");
                 let ended = self.audited("expire", None, end).await?;

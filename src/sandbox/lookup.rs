@@ -58,7 +58,7 @@ impl Object {
             Err(refusal) => return unreachable(refusal.message),
         };
         // Past the deadline the alarm is late, and what it would say is the truth: not that the container stopped.
-        if head.expires_at.is_some_and(|at| at <= clock::now_ms())
+        if self.reached_deadline(&head)
             && let Err(refusal) = self.expire().await
         {
             return unreachable(refusal.message);

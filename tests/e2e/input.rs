@@ -16,11 +16,14 @@ tests! {
         what_is_sent_again_under_one_operation_key_is_written_once_by_either_face,
         an_operation_key_with_other_bytes_is_a_conflict_and_writes_nothing,
         eof_ends_the_input_and_what_comes_after_it_is_closed,
+        input_that_is_not_read_is_pending_until_it_is,
         input_to_a_process_without_stdin_is_refused_naming_the_process,
         a_bad_input_is_refused_by_both_faces_naming_the_field;
 }
 
 const MAX_INPUT_BYTES: usize = 64 * 1024;
+/// What the kernel takes into a pipe that nobody reads.
+const PIPE_BYTES: usize = 64 * 1024;
 
 async fn what_is_sent_again_under_one_operation_key_is_written_once_by_either_face(world: Arc<World>) {
     let sandbox = world.sandbox().await;
@@ -72,6 +75,23 @@ async fn eof_ends_the_input_and_what_comes_after_it_is_closed(world: Arc<World>)
     gate.open();
     ended(&sandbox, &id).await;
     assert_eq!(text(&sandbox, &id).await, "all\n");
+}
+
+async fn input_that_is_not_read_is_pending_until_it_is(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let gate = world.stack.witness().gate();
+    let id = with_stdin(&sandbox, &format!("{}; wc -c", gate.wait())).await;
+    let full = "x".repeat(PIPE_BYTES);
+    let first = done(write(&sandbox, &id, "first", &full, false).await);
+    assert_eq!(first.accepted, StdinResult::Written, "the pipe holds it");
+    let second = done(write(&sandbox, &id, "second", "rest\n", true).await);
+    assert_eq!(second.accepted, StdinResult::Pending, "the pipe is full and nobody reads");
+
+    gate.open();
+    ended(&sandbox, &id).await;
+    assert_eq!(text(&sandbox, &id).await.trim(), (PIPE_BYTES + "rest\n".len()).to_string());
+    let asked = done(write(&sandbox, &id, "second", "rest\n", true).await);
+    assert!(asked.deduped && asked.accepted == StdinResult::Written, "{asked:?}");
 }
 
 async fn input_to_a_process_without_stdin_is_refused_naming_the_process(world: Arc<World>) {

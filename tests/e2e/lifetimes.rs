@@ -1,4 +1,5 @@
-//! Every sandbox ends at its deadline, by the object's alarm also where its supervisor is held.
+//! Every sandbox ends at its deadline, and each fuse does it alone: the object's alarm with the supervisor held, the
+//! supervisor with the Worker held.
 
 use crate::world::{World, tests};
 use ringfence_e2e::eventually::{eventually, until};
@@ -18,7 +19,8 @@ tests! {
         asking_for_more_never_shortens_and_never_passes_the_maximum_from_creation;
     own Setup::default =>
         at_its_deadline_a_sandbox_expires_with_all_in_it_and_its_slot_is_free,
-        with_its_supervisor_held_the_alarm_alone_ends_a_sandbox;
+        with_its_supervisor_held_the_alarm_alone_ends_a_sandbox,
+        with_the_worker_held_the_supervisor_alone_ends_its_container;
 }
 
 const MIN_LIFETIME_MS: u64 = 1_000;
@@ -81,6 +83,19 @@ async fn with_its_supervisor_held_the_alarm_alone_ends_a_sandbox(world: Arc<Worl
     // It gets its grace to end by itself, which it does not use; then it is destroyed.
     life.assert_ends_by_its_deadline().await;
     sandbox.calls_since(since).await.assert_order(&["docker DELETE /containers/*"]);
+    life.assert_expired(&sandbox).await;
+}
+
+async fn with_the_worker_held_the_supervisor_alone_ends_its_container(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let life = Life::begin(&sandbox).await;
+    let workerd = world.stack.workerd().await;
+    workerd.signal(Signal::STOP);
+    let since = world.stack.control().now().await;
+    life.assert_ends_by_its_deadline().await;
+    world.stack.control().calls_since(since).await.assert_none("docker DELETE *");
+    workerd.signal(Signal::CONT);
+    world.stack.answers().await;
     life.assert_expired(&sandbox).await;
 }
 
