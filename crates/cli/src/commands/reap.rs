@@ -216,13 +216,14 @@ async fn end(client: &Client, found: &[Finding]) -> Ends {
 }
 
 fn as_json(finding: &Finding, ended: &Ends, gone: bool) -> serde_json::Value {
-    let mut row = serde_json::json!({ "finding": finding });
-    match ended.get(&finding.key) {
-        None => {}
-        Some(Ok(done)) => row["ended"] = serde_json::json!({ "gone": gone, "outcome": done }),
-        Some(Err(error)) => row["ended"] = serde_json::json!({ "gone": false, "error": error.to_string() }),
+    let ended = ended.get(&finding.key).map(|ended| match ended {
+        Ok(done) => serde_json::json!({ "gone": gone, "outcome": done }),
+        Err(error) => serde_json::json!({ "gone": false, "error": error.to_string() }),
+    });
+    match ended {
+        None => serde_json::json!({ "finding": finding }),
+        Some(ended) => serde_json::json!({ "finding": finding, "ended": ended }),
     }
-    row
 }
 
 fn tell(found: &[Finding], ended: &Ends, gone: impl Fn(&Finding) -> bool, looked: bool) {
