@@ -11,6 +11,7 @@
 use std::rc::Rc;
 
 use ringfence_core::fingerprint::{self, Call, Comparison};
+use ringfence_core::recipe::log_file_name;
 use ringfence_core::settle::Sent;
 use ringfence_core::status::{self, Record, View};
 use ringfence_wire::contract::{GoneReason, StartDetachedDone, StartDetachedInput, StartedProcess, StopDone};
@@ -166,7 +167,7 @@ impl Object {
                 env: Default::default(),
                 stdin: input.stdin.unwrap_or_default(),
                 timeout_ms: None,
-                log_path: Some(input.log_path),
+                log_path: Some(log_file_name(&input.log_path)),
             },
             wait_ms: 0,
             wake_on_stopping: false,

@@ -2,18 +2,24 @@
 //!
 //! Invariant: the first step is one transaction that nothing can undo: the epoch grows, the ticket is erased, the
 //! slot can admit nobody any more, every process that was sent becomes a tombstone (one that was not frees its key),
-//! and the container is marked to be destroyed. Whatever awaits in a boot, a start or an exec then finds another epoch and gives up. If
-//! the object is lost after it, the alarm does the rest.
+//! and the container is marked to be destroyed. Whatever awaits in a boot, a start or an exec then finds another epoch
+//! and gives up; an exec that ran is told `destroyed` only once this end is over and the container gone. If the object
+//! is lost after it, the alarm does the rest.
 //!
 //! Order of effects: that transaction → no grant admits → kill-all, within a bound, for its evidence → destroy →
 //! the container seen gone → slot given back, by its id.
 
+use std::cell::RefCell;
+
+use futures::channel::oneshot;
+use futures::future::{FutureExt, Shared};
 use ringfence_wire::contract::{AbortDone, Done, GoneReason};
 use ringfence_wire::evidence::Evidence;
 use ringfence_wire::refusal::Refusal;
 use ringfence_wire::supervisor::TeardownRequest;
 
 use super::boot::Up;
+use super::fence::END_DEADLINE_MS;
 use super::store::tables::Task;
 use super::{Object, refusals};
 use crate::clock;
@@ -22,6 +28,25 @@ use crate::clock;
 const KILL_DEADLINE_MS: u64 = 5_500;
 /// TERM to KILL in it. KILL may take three seconds more.
 const KILL_GRACE_MS: u64 = 2_000;
+
+/// The latest end under way. Dropping what [`Endings::begin`] gives, also by a panic, says that it is over.
+#[derive(Default)]
+pub struct Endings(RefCell<Option<Shared<oneshot::Receiver<()>>>>);
+
+impl Endings {
+    fn begin(&self) -> oneshot::Sender<()> {
+        let (over, wait) = oneshot::channel();
+        self.0.replace(Some(wait.shared()));
+        over
+    }
+
+    async fn over(&self) {
+        let wait = self.0.borrow().clone();
+        if let Some(wait) = wait {
+            let _ = wait.await;
+        }
+    }
+}
 
 impl Object {
     /// Never refuses: what went wrong is in the answer.
@@ -63,6 +88,7 @@ impl Object {
         self.done(Task::Expire)?;
         self.plan(Task::Destroy, now + super::lifetime::RETRY_MS)?;
         self.gate.cut();
+        let _over = self.endings.begin();
 
         let evidence = match up {
             Some(up) => self.kill_for_evidence(&up).await,
@@ -80,6 +106,17 @@ impl Object {
             container_gone: destroyed.is_ok(),
             detail: destroyed.err().map(|error| error.to_string()),
         })
+    }
+
+    /// For a fence that finds itself ended: whoever changed the epoch destroys the container, and only that it is gone
+    /// lets the fence say `destroyed`. The caller holds the fence lock, so that nobody has built another meanwhile.
+    pub async fn destroyed_by_its_end(&self) -> Result<(), Refusal> {
+        let _ = clock::within(END_DEADLINE_MS, self.endings.over()).await;
+        if self.container_runs() {
+            let message = "the sandbox was ended, and the end of its container was not seen";
+            return Err(refusals::unavailable("container-not-gone", message));
+        }
+        Ok(())
     }
 
     /// The container is destroyed in any case: silence costs no more than the evidence.

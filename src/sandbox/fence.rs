@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use ringfence_core::detached::{Fate, declaration_fates, spare_list};
 use ringfence_core::egress::{self, Grant};
-use ringfence_core::recipe::{DEFAULT_TAIL_BYTES, DEFAULT_TIMEOUT_MS};
+use ringfence_core::recipe::{DEFAULT_TAIL_BYTES, DEFAULT_TIMEOUT_MS, log_file_name};
 use ringfence_core::settle::{self, Sent, Settlement};
 use ringfence_core::status::Record;
 use ringfence_wire::contract::{Ensured, ExecDone, ExecInput, GoneReason, Granted, TeardownSummary};
@@ -143,7 +143,7 @@ impl Object {
                 env: Default::default(),
                 stdin: StdinMode::None,
                 timeout_ms: Some(timeout_ms),
-                log_path: Some(input.log_path.clone()),
+                log_path: Some(log_file_name(&input.log_path)),
             },
             wait_ms: MAX_WAIT_MS,
             wake_on_stopping: true,
@@ -189,7 +189,9 @@ impl Object {
         revoked: Result<(), Unacknowledged>,
     ) -> Result<Torn, Refusal> {
         let Err(unacknowledged) = revoked else { return Ok(torn) };
-        if self.still(epoch).is_ok() && torn.mode != TeardownMode::Destroyed {
+        if self.still(epoch).is_err() {
+            self.destroyed_by_its_end().await?;
+        } else if torn.mode != TeardownMode::Destroyed {
             self.end_container(GoneReason::ContainerStopped, &unacknowledged.to_string()).await?;
         }
         Ok(Torn::destroyed(torn.evidence))
@@ -199,7 +201,7 @@ impl Object {
     /// fence opened: what was started since has a later one and is not touched.
     pub async fn tear_down(&self, epoch: u64, up: &Up, order: Order) -> Result<Torn, Refusal> {
         if self.still(epoch).is_err() {
-            // Whoever changed the epoch destroys the container.
+            self.destroyed_by_its_end().await?;
             return Ok(Torn::destroyed(None));
         }
         if !self.container_runs() {
@@ -210,6 +212,7 @@ impl Object {
         let request = TeardownRequest { order, spare: spare_list(&declared), grace_ms: None };
         let answer = up.supervisor.teardown(&request).await;
         if self.still(epoch).is_err() {
+            self.destroyed_by_its_end().await?;
             return Ok(Torn::destroyed(None));
         }
         let unproven = match answer {
@@ -226,7 +229,8 @@ impl Object {
             },
         };
         if self.still(epoch).is_err() {
-            return Ok(Torn::destroyed(None));
+            self.destroyed_by_its_end().await?;
+            return Ok(Torn::destroyed(unproven));
         }
         // If its end is not seen the sandbox stays tainted: only abort, stop and status are served.
         self.end_container(GoneReason::FenceKilled, "a teardown could not prove that it was complete")

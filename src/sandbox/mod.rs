@@ -53,6 +53,7 @@ use crate::container::{Container, ContainerError};
 use crate::sql::StoreError;
 use crate::supervisor::{CallError, Supervisor};
 use boot::{INACTIVITY_MS, Up};
+use ending::Endings;
 use flight::Flights;
 use lock::FenceLock;
 use passage::Gate;
@@ -122,6 +123,7 @@ pub struct Object {
     starts: Flights<String, Result<StartDetachedDone, Refusal>>,
     recoveries: Flights<u64, Result<(), Refusal>>,
     destroys: Flights<(), Result<(), ContainerError>>,
+    endings: Endings,
     /// Ends recorded since the supervisor was last told.
     unacknowledged: Cell<u64>,
     alarm_at: Cell<Option<u64>>,
@@ -149,6 +151,7 @@ impl Object {
             starts: Flights::default(),
             recoveries: Flights::default(),
             destroys: Flights::default(),
+            endings: Endings::default(),
             unacknowledged: Cell::new(0),
             alarm_at: Cell::new(None),
             last_alarm: Cell::new(0),

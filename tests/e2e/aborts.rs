@@ -6,17 +6,18 @@
 use crate::world::{World, tests};
 use ringfence_e2e::control::{Action, Call, CallLog, Match};
 use ringfence_e2e::eventually::eventually;
-use ringfence_e2e::facade::{Sandbox, done, fresh_key, fresh_word, now_ms, start_input};
+use ringfence_e2e::facade::{Sandbox, done, fresh_key, fresh_word, long_sleep, now_ms, refused, start_input};
 use ringfence_e2e::stack::Setup;
 use ringfence_e2e::witness::say;
-use ringfence_wire::contract::{PoolStatusDone, StartDetachedDone};
-use ringfence_wire::refusal::Outcome;
+use ringfence_wire::contract::{ExecDone, PoolStatusDone, StartDetachedDone};
+use ringfence_wire::refusal::{Outcome, RefusalKind};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 tests! {
     shared:
+        an_exec_whose_container_an_abort_could_not_end_does_not_say_that_it_was_destroyed,
         an_abort_of_a_sandbox_that_was_never_booted_says_so_and_boots_nothing;
     own Setup::default =>
         an_abort_at_each_await_of_a_boot_leaves_nothing_running_and_the_slot_free_once,
@@ -121,6 +122,37 @@ async fn abort_inside(world: &World, turn: &Turn, booted: bool) -> bool {
 /// How long ago a call that has no answer arrived.
 fn held_for(call: &Call) -> u64 {
     now_ms().saturating_sub(call.at_ms)
+}
+
+async fn an_exec_whose_container_an_abort_could_not_end_does_not_say_that_it_was_destroyed(
+    world: Arc<World>,
+) {
+    let sandbox = world.sandbox().await;
+    done(sandbox.ensure().await);
+    let container = sandbox.container().await.expect("it was booted");
+    let (sleep, mark) = long_sleep();
+    let exec = sandbox.exec_meanwhile(&sleep);
+    let process = sandbox.process_with(&mark).await;
+    let destroy = Match {
+        plane: "docker".to_owned(),
+        method: Some("DELETE".to_owned()),
+        container: Some(container.name),
+        ..Match::default()
+    };
+    // Every try of this destroy; the alarm comes later.
+    let refuse = Action::Answer { status: 500, body: "no".to_owned() };
+    world.stack.control().fault(destroy, refuse, 20).await;
+
+    let aborted = sandbox.abort().await;
+
+    assert!(!aborted.container_gone, "{aborted:?}");
+    assert!(!process.is_alive());
+    assert!(sandbox.try_init().await.is_some(), "the container runs on");
+    refused::<ExecDone>(exec.await.expect("the call was not cancelled"), RefusalKind::EffectUnknown);
+
+    sandbox.clear_faults().await;
+    assert!(sandbox.abort().await.container_gone);
+    assert!(sandbox.try_init().await.is_none());
 }
 
 async fn an_abort_of_a_sandbox_that_was_never_booted_says_so_and_boots_nothing(world: Arc<World>) {

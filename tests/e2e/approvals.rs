@@ -147,7 +147,7 @@ async fn an_approval_that_does_not_hold_is_refused_by_name_and_costs_nothing(wor
         let exec = approved_exec(&fresh_key(), &command, &approval);
         let start = approved_start(&fresh_key(), &command, &approval);
         for outcome in [
-            sandbox.call::<Value>("execUnderGrant", &[exec.clone()]).await,
+            sandbox.call::<Value>("execUnderGrant", std::slice::from_ref(&exec)).await,
             sandbox.call::<Value>("startDetached", &[start]).await,
             post_exec(&sandbox, &exec, 403).await,
         ] {

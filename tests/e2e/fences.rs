@@ -3,16 +3,18 @@
 
 use crate::world::{World, tests};
 use ringfence_e2e::control::Action;
-use ringfence_e2e::facade::{Sandbox, done, long_sleep, refused};
+use ringfence_e2e::facade::{Sandbox, done, exec_input, fresh_key, long_sleep, refused, start_input};
 use ringfence_e2e::processes::Process;
-use ringfence_wire::contract::{DetachedStatus, ExecDone, GoneReason};
+use ringfence_wire::contract::{DetachedStatus, ExecDone, GoneReason, StartDetachedDone};
 use ringfence_wire::refusal::{Outcome, RefusalKind};
 use ringfence_wire::supervisor::TeardownMode;
+use serde_json::json;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 tests! {
     shared:
+        every_log_path_that_passes_is_one_an_exec_and_a_start_take,
         with_nothing_declared_a_teardown_is_kill_all,
         with_one_declared_a_teardown_spares_exactly_that_one,
         a_declared_process_that_exited_is_kept_and_its_look_alike_is_killed,
@@ -21,6 +23,18 @@ tests! {
         where_the_container_is_destroyed_before_the_end_was_proven_the_effect_is_unknown,
         a_fence_runs_its_job_then_tears_down_and_then_answers,
         a_second_exec_waits_for_the_first_fence_to_close;
+}
+
+async fn every_log_path_that_passes_is_one_an_exec_and_a_start_take(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    for path in ["/artifacts/run.log", "ci/run.log", ".hidden", "\u{e9}t\u{e9} 1.log", &"l".repeat(200)] {
+        let mut exec = exec_input(&fresh_key(), "echo logged");
+        exec["logPath"] = json!(path);
+        assert_eq!(done(sandbox.exec_input(exec).await).receipt.tail, "logged\n", "{path}");
+        let mut start = start_input(&fresh_key(), "true");
+        start["logPath"] = json!(path);
+        done(sandbox.call::<StartDetachedDone>("startDetached", &[start]).await);
+    }
 }
 
 /// An exec that leaves a process behind, seen while it is still open.

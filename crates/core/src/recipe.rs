@@ -9,7 +9,7 @@ use crate::key::parse_idempotency_key;
 use ringfence_wire::contract::{
     DetachedInput, Enforcement, EnsureOptions, ExecInput, Recipe, Repo, StartDetachedInput, WorkspaceMode,
 };
-use ringfence_wire::supervisor::StdinMode;
+use ringfence_wire::supervisor::{MAX_LOG_NAME_BYTES, StdinMode};
 
 pub const MAX_COMMAND_BYTES: usize = 256 * 1024;
 pub const MAX_RECIPE_VERSION_CHARS: usize = 64;
@@ -171,6 +171,18 @@ pub fn log_name(path: &str) -> Result<&str, FieldError> {
         return fault(FIELD, "no empty, `.` or `..` part; write the path out");
     }
     Ok(name)
+}
+
+/// What the supervisor names the log: one plain file name. Two paths may share it; a nonce tells the files apart.
+pub fn log_file_name(path: &str) -> String {
+    let name = log_name(path).unwrap_or(path);
+    let plain = |(at, c): (usize, char)| match c {
+        '/' => '_',
+        '.' if at == 0 => '_',
+        c if c.is_ascii_graphic() => c,
+        _ => '_',
+    };
+    name.char_indices().map(plain).take(MAX_LOG_NAME_BYTES).collect()
 }
 
 impl Served {

@@ -160,6 +160,8 @@ pub struct StartJob {
 
 pub const MAX_WAIT_MS: u64 = 5_000;
 pub const MAX_TAIL_BYTES: u64 = 64 * 1024;
+/// A log's name: so many graphic ASCII characters, none a `/`, the first no `.`.
+pub const MAX_LOG_NAME_BYTES: usize = 128;
 pub const MIN_PAGE_BYTES: u64 = 4;
 pub const MAX_PAGE_BYTES: u64 = 64 * 1024;
 
