@@ -26,7 +26,7 @@ tests! {
 const MIN_LIFETIME_MS: u64 = 1_000;
 const MAX_LIFETIME_MS: u64 = 6 * 60 * 60 * 1_000;
 /// Long enough to boot and start something in, short enough to wait for.
-const SHORT_MS: u64 = 8_000;
+const SHORT_MS: u64 = 12_000;
 
 async fn a_lifetime_outside_its_limits_is_refused_naming_the_field(world: Arc<World>) {
     let sandbox = world.sandbox().await;
