@@ -341,11 +341,14 @@ async fn judge(world: &World, sandbox: &Sandbox, jobs: &[Job], met: &[Fault]) {
                     "a record was lost: {list:?}"
                 );
                 let status = settled(sandbox, id, work == Work::Long).await;
+                if (&status, work) == (&DetachedStatus::Running, Work::Long) {
+                    // A start is answered before its command is executed: until then no process carries the mark.
+                    world.stack.witness().heard(&job.begins).await;
+                }
                 let alive = processes::everywhere().into_iter().filter(|p| p.has_arg(&job.mark)).count();
                 match (status, work) {
                     (DetachedStatus::Running, Work::Long) => {
                         assert_eq!(alive, 1, "running is a process, one; faults {met:?}");
-                        world.stack.witness().heard(&job.begins).await;
                     }
                     (DetachedStatus::Exited { exit_code: Some(told), signal: None }, Work::Short(code)) => {
                         assert!(told == code, "{told} told, {code} due; faults {met:?}");
