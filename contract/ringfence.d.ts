@@ -12,7 +12,7 @@ export type Outcome<T> = ({ ok: true } & T) | ({ ok: false } & Refusal);
 /** A Worker bound to the facade: `[A-Za-z0-9_-]{1,24}`. */
 export type ConsumerName = string;
 
-/** The consumer's name for one sandbox: `[A-Za-z0-9._:-]{1,38}`. */
+/** The consumer's name for one sandbox: `[A-Za-z0-9._:-]{1,38}`, neither `.` nor `..`. */
 export type SandboxKey = string;
 
 /** A job's id, a UUID the Sandbox object assigns; never a pid. */

@@ -108,11 +108,11 @@ async fn a_bad_key_is_refused_by_both_faces_naming_the_field(world: Arc<World>) 
     let word = fresh_word();
     let exec = exec_input(&fresh_key(), &say(&word));
     let edge = "k".repeat(38);
-    for key in ["", "a/b", "a b", "\u{e9}", "a\0b", &"k".repeat(39)] {
+    for key in ["", ".", "..", "a/b", "a b", "\u{e9}", "a\0b", &"k".repeat(39)] {
         let outcome = world.stack.rpc("ALPHA", "execUnderGrant", json!([key, exec])).await.outcome::<Value>();
         assert_names(&outcome, "key");
     }
-    for key in ["a%2Fb", "a%20b", "%C3%A9", "a%00b", &"k".repeat(39)] {
+    for key in ["a%2Fb", "a%20b", "%C3%A9", "a%00b", "%252E", &"k".repeat(39)] {
         let path = format!("/v1/sandboxes/{key}/exec");
         let answer =
             world.stack.http("POST", &path, Some(world.stack.token("alpha")), exec.to_string()).await;

@@ -233,8 +233,12 @@ fn process(id: &ProcessId) -> String {
     format!("/detached/{}", escape(id.as_str()))
 }
 
-/// Percent-encodes all but the unreserved characters, so that no text can add a segment or a parameter.
+/// Percent-encodes all but the unreserved characters, so that no text can add a segment or a parameter, or fold one
+/// away: a URL parser drops `.` and `..`, encoded or not, so these are encoded twice and arrive as names nobody has.
 fn escape(text: &str) -> String {
+    if matches!(text, "." | "..") {
+        return text.replace('.', "%252E");
+    }
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
@@ -255,6 +259,8 @@ mod tests {
     fn a_key_cannot_add_a_path_segment_or_a_parameter() {
         let client = Client::new("http://127.0.0.1:1", "t").unwrap();
         assert_eq!(client.sandbox("a/../b?c=d").path, "/v1/sandboxes/a%2F..%2Fb%3Fc%3Dd");
+        assert_eq!(client.sandbox(".").path, "/v1/sandboxes/%252E");
+        assert_eq!(client.sandbox("..").path, "/v1/sandboxes/%252E%252E");
         assert_eq!(client.sandbox("plain:key.1_2-3").path, "/v1/sandboxes/plain%3Akey.1_2-3");
     }
 }

@@ -40,7 +40,7 @@ text_id!(
     ConsumerName
 );
 text_id!(
-    /// The consumer's name for one sandbox: `[A-Za-z0-9._:-]{1,38}`.
+    /// The consumer's name for one sandbox: `[A-Za-z0-9._:-]{1,38}`, neither `.` nor `..`.
     SandboxKey
 );
 text_id!(
