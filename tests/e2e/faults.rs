@@ -4,7 +4,7 @@
 use crate::world::{World, tests};
 use ringfence_e2e::control::Action;
 use ringfence_e2e::eventually::{eventually, until};
-use ringfence_e2e::facade::{Sandbox, done, exec_input, fresh_key, fresh_word, long_sleep, refused};
+use ringfence_e2e::facade::{Sandbox, done, exec_input, fresh_key, fresh_word, long_sleep, now_ms, refused};
 use ringfence_e2e::witness::say;
 use ringfence_wire::contract::{DetachedStatus, ExecDone, GoneReason, ReceiptEnd};
 use ringfence_wire::refusal::{Outcome, RefusalKind};
@@ -135,7 +135,7 @@ async fn a_detached_start_whose_answer_is_lost_is_one_process_under_one_id(world
     start_met(&world, Action::DropAfter).await;
 }
 
-/// One start meets a fault; the caller's own retry under the same key finds the one process.
+/// One start meets a fault that loses no effect, and is answered; the caller's own retry under the same key finds the one process.
 async fn start_met(world: &World, action: Action) {
     let sandbox = world.sandbox().await;
     done(sandbox.ensure().await);
@@ -143,12 +143,10 @@ async fn start_met(world: &World, action: Action) {
     let (sleep, mark) = long_sleep();
     let command = format!("{}; exec {sleep}", say(&word));
     world.stack.control().fault(sandbox.ingress("POST", "/v1/jobs"), action, 1).await;
-    let first = sandbox.start_as(&key, &command).await;
+    let first = done(sandbox.start_as(&key, &command).await);
     let again = done(sandbox.start_as(&key, &command).await);
-    if let Outcome::Done(first) = first {
-        assert_eq!(first.process, again.process);
-        assert!(again.deduped);
-    }
+    assert_eq!(first.process, again.process);
+    assert!(again.deduped);
     let process = sandbox.process_with(&mark).await;
     assert_eq!(sandbox.status(again.process.id.as_str()).await, DetachedStatus::Running);
     done(sandbox.exec("true").await);
@@ -181,12 +179,15 @@ async fn a_start_that_arrives_after_its_fence_was_torn_down_is_refused(world: Ar
 /// Longer than the object waits for a supervisor to answer a start.
 const LATE_MS: u64 = 15_000;
 
+/// How long a start is held on its way, so that an abort overtakes it.
+const HELD_MS: u64 = 2_000;
+
 async fn a_start_that_arrives_after_an_abort_never_runs(world: Arc<World>) {
     let sandbox = world.sandbox().await;
     done(sandbox.ensure().await);
     let word = fresh_word();
     let since = world.stack.control().now().await;
-    world.stack.control().fault(sandbox.ingress("POST", "/v1/jobs"), Action::Delay { ms: 2_000 }, 1).await;
+    world.stack.control().fault(sandbox.ingress("POST", "/v1/jobs"), Action::Delay { ms: HELD_MS }, 1).await;
     let start = tokio::spawn({
         let (sandbox, command) = (sandbox.clone(), say(&word));
         async move { sandbox.start(&command).await }
@@ -199,11 +200,16 @@ async fn a_start_that_arrives_after_an_abort_never_runs(world: Arc<World>) {
     assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
     // A new container of the same sandbox is no place for it either.
     done(sandbox.exec("true").await);
-    let ended = || async {
+    // Held until its delay was over, and taken by nobody: the container it was for is gone.
+    let late = || async {
         let log = sandbox.calls_since(since).await;
-        log.matching("ingress POST /v1/jobs").first().and_then(|c| c.status)
+        let call = log.matching("ingress POST /v1/jobs").first().map(|call| (call.at_ms, call.status));
+        call.expect("it was on its way")
     };
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(4), eventually("it arrives", ended)).await;
+    let (sent_at, _) = late().await;
+    until("its delay is over", || now_ms() > sent_at + HELD_MS + 500).await;
+    let (_, status) = late().await;
+    assert!(status.is_none_or(|status| status >= 400), "{status:?}");
     assert_eq!(world.stack.witness().count(&word), 0);
 }
 
