@@ -148,12 +148,8 @@ const UNSERVED_BY_EXEC: &[(&str, &str, &str)] = &[
     ("lfs", "true", "lfs"),
     ("recipe", r#"{"version":"1","repo":{"owner":"o","name":"n"}}"#, "recipe.repo"),
     ("recipe", r#"{"version":"1","lfs":true}"#, "recipe.lfs"),
-    ("recipe", r#"{"version":"1","profiles":["js-install"]}"#, "recipe.profiles"),
 ];
-const UNSERVED_BY_START: &[(&str, &str, &str)] = &[
-    ("workspaceMode", r#""shared_service""#, "workspaceMode"),
-    ("recipe", r#"{"version":"1","profiles":["js-install"]}"#, "recipe.profiles"),
-];
+const UNSERVED_BY_START: &[(&str, &str, &str)] = &[("workspaceMode", r#""shared_service""#, "workspaceMode")];
 
 async fn a_field_the_contract_does_not_know_is_ignored(world: Arc<World>) {
     let sandbox = world.sandbox().await;

@@ -1,7 +1,8 @@
 //! Runs the end-to-end tests: `cargo test -p ringfence-e2e`, a filter after `--`.
 //!
 //! Tests that leave a stack whole share one and keep apart by their sandboxes' keys; a test that kills or
-//! configures one has its own. The stack's owner is this process's main: it ends what was started when the last
+//! configures one has its own; those that look at what leaves a sandbox share a second one, whose Worker finds stand-in
+//! origins on loopback. The stack's owner is this process's main: it ends what was started when the last
 //! test is over. A test's sandboxes are aborted when it is over, also when it panicked, so that their slots are
 //! free for the next.
 
@@ -12,6 +13,7 @@ mod bad_input;
 mod command_line;
 mod consumers;
 mod detached;
+mod egress;
 mod faults;
 mod fences;
 mod input;
@@ -57,6 +59,7 @@ fn run(arguments: &Arguments) -> Conclusion {
         faults::tests(),
         rounds::tests(),
         panics::tests(),
+        egress::tests(),
     ];
     let trials = cases.into_iter().flatten().map(|case| world.trial(case)).collect();
     let conclusion = libtest_mimic::run(arguments, trials);

@@ -13,17 +13,13 @@ use std::sync::Arc;
 tests! {
     shared:
         the_release_bundle_does_not_hold_the_hook;
-    own hooked =>
+    own Setup::hooked =>
         a_panic_in_the_facade_fails_that_one_call_and_leaves_the_others_running,
         a_panic_in_an_object_fails_that_one_call_and_leaves_the_others_running;
 }
 
 /// What every panic of the hook says.
 const MARK: &[u8] = b"ringfence-panic-hook";
-
-fn hooked() -> Setup {
-    Setup { entry: Some(root().join("target/worker-panic-hook/src/entry.js")), ..Setup::default() }
-}
 
 async fn the_release_bundle_does_not_hold_the_hook(_world: Arc<World>) {
     let holds = |bundle: &str| {

@@ -8,7 +8,7 @@
 //!
 //! plays that round again, with the same work and the same faults at the same calls.
 
-use crate::world::{Case, World};
+use crate::world::{Case, Which, World};
 use futures::{FutureExt, StreamExt, stream};
 use ringfence_e2e::control::Action;
 use ringfence_e2e::eventually::{eventually, until};
@@ -31,7 +31,7 @@ pub fn tests() -> Vec<Case> {
         "rounds::two_hundred_seeded_rounds_lose_nothing_run_nothing_twice_and_invent_no_end".to_owned();
     let run =
         |world| two_hundred_seeded_rounds_lose_nothing_run_nothing_twice_and_invent_no_end(world).boxed();
-    vec![Case { name, own: Some(Setup::default), deadline: DEADLINE, run }]
+    vec![Case { name, stack: Which::Own(Setup::default), deadline: DEADLINE, run }]
 }
 
 const ROUNDS: u64 = 200;

@@ -21,24 +21,39 @@ const OWN_STACKS_AT_ONCE: usize = 2;
 
 pub struct Case {
     pub name: String,
-    /// None: the shared stack.
-    pub own: Option<fn() -> Setup>,
+    pub stack: Which,
     pub deadline: Duration,
     pub run: fn(Arc<World>) -> BoxFuture<'static, ()>,
 }
 
-/// Lists a module's tests. `shared` tests keep to their own sandboxes; each test under `own SETUP` gets a stack.
+/// The stack a test runs on.
+#[derive(Clone, Copy)]
+pub enum Which {
+    Shared,
+    /// Shared too, by the tests that look at what leaves a sandbox.
+    WithOrigins,
+    Own(fn() -> Setup),
+}
+
+/// Lists a module's tests. `shared` tests keep to their own sandboxes, and so do those `with origins`; each test under
+/// `own SETUP` gets a stack.
 macro_rules! tests {
-    ($(shared: $($shared:ident),+ ;)? $(own $setup:expr => $($own:ident),+ ;)*) => {
+    (
+        $(shared: $($shared:ident),+ ;)?
+        $(with origins: $($origins:ident),+ ;)?
+        $(own $setup:expr => $($own:ident),+ ;)*
+    ) => {
         pub fn tests() -> Vec<$crate::world::Case> {
-            let module = module_path!().rsplit("::").next().unwrap_or_default();
-            let case = |name: &str, own, run| {
+            let module = module_path!().split_once("::").map_or("", |(_, module)| module);
+            let case = |name: &str, stack, run| {
                 let name = format!("{module}::{name}");
-                $crate::world::Case { name, own, deadline: $crate::world::TEST_DEADLINE, run }
+                $crate::world::Case { name, stack, deadline: $crate::world::TEST_DEADLINE, run }
             };
+            use $crate::world::Which;
             vec![
-                $($(case(stringify!($shared), None, |world| Box::pin($shared(world))),)+)?
-                $($(case(stringify!($own), Some($setup), |world| Box::pin($own(world))),)+)*
+                $($(case(stringify!($shared), Which::Shared, |world| Box::pin($shared(world))),)+)?
+                $($(case(stringify!($origins), Which::WithOrigins, |world| Box::pin($origins(world))),)+)?
+                $($(case(stringify!($own), Which::Own($setup), |world| Box::pin($own(world))),)+)*
             ]
         }
     };
@@ -69,9 +84,32 @@ impl World {
     }
 }
 
+type Shared = Arc<OnceCell<Arc<Stack>>>;
+
+/// Hosts that have a stand-in on loopback. Some no grant may lead to: what reached them would be seen.
+pub const ORIGINS: &[&str] = &[
+    "pages.test",
+    "other.test",
+    "unlisted.test",
+    "github.com",
+    "codeload.github.com",
+    "gist.github.com",
+    "api.github.com",
+    "registry.npmjs.org",
+];
+
+/// Room for the tests that run at once: a grant of browser-fetch takes a slot of its own small pool.
+const ROOMY_POOLS: &str = r#"{"lean":4,"browser":8,"agent":2,"task":2}"#;
+
+pub fn with_origins() -> Setup {
+    let vars = [("POOLS".to_owned(), ROOMY_POOLS.into())].into();
+    Setup { origins: ORIGINS, vars, ..Setup::hooked() }
+}
+
 pub struct Worlds {
     runtime: Arc<Runtime>,
-    shared: Arc<OnceCell<Arc<Stack>>>,
+    shared: Shared,
+    with_origins: Shared,
     own: Arc<Semaphore>,
 }
 
@@ -81,21 +119,26 @@ impl Worlds {
         Self {
             runtime: runtime.into(),
             shared: Arc::default(),
+            with_origins: Arc::default(),
             own: Semaphore::new(OWN_STACKS_AT_ONCE).into(),
         }
     }
 
     pub fn trial(&self, case: Case) -> Trial {
-        let (runtime, shared, own) = (self.runtime.clone(), self.shared.clone(), self.own.clone());
+        let (runtime, own) = (self.runtime.clone(), self.own.clone());
+        let (shared, setup): (_, fn() -> Setup) = match case.stack {
+            Which::WithOrigins => (self.with_origins.clone(), with_origins),
+            Which::Shared | Which::Own(_) => (self.shared.clone(), Setup::default),
+        };
         Trial::test(case.name.clone(), move || {
             let test = async {
-                match case.own {
-                    None => {
-                        let start = || async { Stack::start(Setup::default()).await.map(Arc::new) };
+                match case.stack {
+                    Which::Shared | Which::WithOrigins => {
+                        let start = || async { Stack::start(setup()).await.map(Arc::new) };
                         let stack = shared.get_or_try_init(start).await.map_err(|e| format!("{e:#}"))?;
                         run(stack.clone(), &case).await
                     }
-                    Some(setup) => {
+                    Which::Own(setup) => {
                         let _permit = own.acquire().await.map_err(|e| e.to_string())?;
                         let stack = Stack::start(setup()).await.map_err(|e| format!("{e:#}"))?;
                         let stack = Arc::new(stack);
@@ -109,10 +152,12 @@ impl Worlds {
         })
     }
 
-    /// Ends the shared stack. Its tests are over: no other handle of it is left.
+    /// Ends the shared stacks. Their tests are over: no other handle of them is left.
     pub fn end(self) {
-        if let Some(stack) = Arc::into_inner(self.shared).and_then(OnceCell::into_inner) {
-            self.runtime.block_on(end(stack));
+        for shared in [self.shared, self.with_origins] {
+            if let Some(stack) = Arc::into_inner(shared).and_then(OnceCell::into_inner) {
+                self.runtime.block_on(end(stack));
+            }
         }
     }
 }

@@ -8,8 +8,8 @@ use crate::processes::{self, Process};
 use crate::stack::Stack;
 use anyhow::{Result, ensure};
 use ringfence_wire::contract::{
-    AbortDone, DetachedStatus, Ensured, ExecDone, ListDone, OutputDone, StartDetachedDone, StatusDone,
-    StopDone,
+    AbortDone, DenialEvent, DetachedStatus, Ensured, ExecDone, ListDone, OutputDone, StartDetachedDone,
+    StatusDone, StopDone,
 };
 use ringfence_wire::refusal::{Outcome, Refusal, RefusalKind};
 use serde::Deserialize;
@@ -178,6 +178,16 @@ impl Sandbox {
 
     pub async fn list(&self) -> ListDone {
         done(self.call("detachedList", &[]).await)
+    }
+
+    /// What was refused, most often first.
+    pub async fn denials(&self) -> Vec<DenialEvent> {
+        match self.try_call("denials", &[]).await.expect("an answer") {
+            Rpc::Returned(value) => {
+                serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{e}: {value}"))
+            }
+            threw => panic!("{threw:?}"),
+        }
     }
 
     pub async fn output(&self, id: &str) -> OutputDone {

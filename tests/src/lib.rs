@@ -7,6 +7,7 @@
 //! - [`control`]: the engine's containers, its call log, its faults.
 //! - [`processes`]: who is alive, by the host's kernel.
 //! - [`witness`]: what jobs did, by their own word in the test's own pipe.
+//! - [`origin`]: what stands in for the internet, and the log of what reached it.
 //! - [`eventually`]: waiting for a condition, with a deadline.
 //! - [`http`]: one bounded request.
 
@@ -15,6 +16,7 @@ pub mod control;
 pub mod eventually;
 pub mod facade;
 pub mod http;
+pub mod origin;
 pub mod processes;
 pub mod stack;
 pub mod witness;

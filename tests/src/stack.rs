@@ -7,6 +7,7 @@
 
 use crate::control::Control;
 use crate::http::{Endpoint, send};
+use crate::origin::Origins;
 use crate::processes::Process;
 use crate::witness::{self, Witness};
 use anyhow::{Context, Result, ensure};
@@ -32,6 +33,15 @@ pub struct Setup {
     pub entry: Option<PathBuf>,
     /// Variables of the substrate's that replace its own.
     pub vars: BTreeMap<String, Value>,
+    /// Hosts that an origin on loopback stands in for. Only the test build of the Worker looks there.
+    pub origins: &'static [&'static str],
+}
+
+impl Setup {
+    /// The test build of the Worker, which can be asked to panic and finds the hosts of [`Setup::origins`] on loopback.
+    pub fn hooked() -> Self {
+        Self { entry: Some(root().join("target/worker-panic-hook/src/entry.js")), ..Self::default() }
+    }
 }
 
 pub struct Stack {
@@ -39,6 +49,7 @@ pub struct Stack {
     front: Endpoint,
     control: Control,
     witness: Witness,
+    origins: Origins,
     secrets: Vec<String>,
     tokens: BTreeMap<String, String>,
     /// None once its logs are to be kept.
@@ -62,16 +73,24 @@ fn consumers() -> BTreeMap<String, Value> {
 impl Stack {
     pub async fn start(setup: Setup) -> Result<Self> {
         let root = root();
-        let bundle = root.join("build/index.js");
+        let bundle = match &setup.entry {
+            None => root.join("build/index.js"),
+            Some(entry) => entry.clone(),
+        };
         ensure!(bundle.is_file(), "{} is not built: run scripts/build-worker first", bundle.display());
         let directory = tempfile::Builder::new().prefix("ringfence-e2e-").tempdir()?;
         let witness = Witness::open(&probe()?)?;
+        let origins = Origins::start(setup.origins).await?;
         let mut options = StackOptions::new(&root, directory.path(), shipped("ringfence")?)?;
         options.supervisor = Some(shipped("ringfenced")?);
         options.faults = true;
         options.bind_read_only =
             vec![BindReadOnly { source: witness.directory().to_owned(), target: witness::INSIDE.into() }];
         options.substrate.main = setup.entry;
+        if !setup.origins.is_empty() {
+            let map = serde_json::to_string(&origins.map())?;
+            options.substrate.vars.insert("EGRESS_ORIGINS".to_owned(), json!(map));
+        }
         options.substrate.vars.extend(setup.vars);
         options.consumers = vec![WorkerSource::new(root.join("tests/consumer/wrangler.toml"))];
         options.allow = consumers();
@@ -88,6 +107,7 @@ impl Stack {
             tokens: tokens.collect(),
             inner: Mutex::new(inner),
             witness,
+            origins,
             run: directory.path().to_owned(),
             directory: std::sync::Mutex::new(Some(directory)),
         })
@@ -104,6 +124,11 @@ impl Stack {
 
     pub fn witness(&self) -> &Witness {
         &self.witness
+    }
+
+    /// What stands in for the internet.
+    pub fn origins(&self) -> &Origins {
+        &self.origins
     }
 
     /// The bearer token of a consumer that has the HTTP face.

@@ -47,6 +47,14 @@ impl Witness {
         self.directory.path()
     }
 
+    /// Puts a file where every sandbox sees it, beneath [`INSIDE`].
+    pub fn show(&self, name: &str, text: &str) {
+        let written = self.directory.path().join(format!(".{name}-{}", crate::facade::fresh_word()));
+        std::fs::write(&written, text).expect("the test owns its directory");
+        // Whole or not at all, to a job that reads it meanwhile.
+        std::fs::rename(written, self.directory.path().join(name)).expect("likewise");
+    }
+
     /// Every line said so far, in order.
     pub fn lines(&self) -> Vec<String> {
         self.said.lock().expect("nobody panics while holding this").clone()
@@ -60,6 +68,13 @@ impl Witness {
     pub async fn heard(&self, line: &str) {
         let what = format!("a job says {line:?}");
         eventually(&what, || std::future::ready((self.count(line) > 0).then_some(()))).await;
+    }
+
+    /// Waits for a line that begins so, and says the rest of it.
+    pub async fn heard_after(&self, start: &str) -> String {
+        let what = format!("a job says {start:?} and more");
+        let look = || self.lines().iter().find_map(|line| line.strip_prefix(start).map(str::to_owned));
+        eventually(&what, || std::future::ready(look())).await
     }
 
     /// A pipe that a job reads one line from and so waits at, until the test opens it.
