@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use ringfence_core::admission::{Pool, Pools, PoolsFault};
 use ringfence_core::approval::{ExtraRules, ExtraRulesFault};
+use ringfence_core::egress;
 use ringfence_core::key;
 use ringfence_core::ticket::{Secrets, SecretsFault};
 use ringfence_wire::ids::ConsumerName;
@@ -81,6 +82,9 @@ const API_TOKENS_REMEDY: &str = r#"set the secret to JSON like {"<SHA-256 of the
 const POOLS: &str = "POOLS";
 const FLOOR_RULES: &str = "FLOOR_RULES";
 const TICKET_SECRETS: &str = "TICKET_SECRETS";
+/// Where a test build finds its origins; any other build must not be given it.
+#[cfg(not(feature = "test-origins"))]
+const EGRESS_ORIGINS: &str = "EGRESS_ORIGINS";
 
 thread_local! {
     /// One Worker version has one set of bindings, so an isolate reads them once.
@@ -93,6 +97,14 @@ impl Config {
     }
 
     fn read(env: &Env) -> Result<Self, ConfigError> {
+        #[cfg(not(feature = "test-origins"))]
+        if text(env, EGRESS_ORIGINS).is_some() {
+            return Err(ConfigError::Entry {
+                entry: EGRESS_ORIGINS,
+                fault: "is for test builds alone".to_owned(),
+                remedy: "remove the variable",
+            });
+        }
         let consumers = parse_consumers(text(env, CONSUMERS).as_deref())?;
         let tokens = parse_tokens(text(env, API_TOKENS).as_deref(), &consumers)?;
         let secrets = Secrets::parse(text(env, TICKET_SECRETS).as_deref())?;
@@ -128,6 +140,12 @@ fn parse_consumers(json: Option<&str>) -> Result<BTreeMap<ConsumerName, Consumer
         serde_json::from_str(json).map_err(|fault| error(format!("is malformed: {fault}")))?;
     for name in consumers.keys() {
         key::parse_consumer(name.as_str()).map_err(|fault| error(format!("names {name:?}: {fault}")))?;
+    }
+    let selectable = consumers.values().filter_map(|entry| entry.profiles.as_deref()).flatten();
+    for name in selectable {
+        if egress::profile(name).is_none() {
+            return Err(error(format!("lets {name:?} be selected, which is no profile")));
+        }
     }
     Ok(consumers)
 }
@@ -175,6 +193,10 @@ mod tests {
         assert!(consumers(r#"{"ci":{"faces":["grpc"]}}"#).unwrap_err().contains("grpc"));
         assert!(consumers(r#"{"ci":{"faces":["rpc"],"profile":[]}}"#).unwrap_err().contains("profile"));
         assert!(consumers(r#"{"a:b":{"faces":["rpc"]}}"#).unwrap_err().contains("a:b"));
+        let profile =
+            |name: &str| consumers(&format!(r#"{{"ci":{{"faces":["rpc"],"profiles":["{name}"]}}}}"#));
+        assert!(profile("js-instal").unwrap_err().contains("js-instal"));
+        assert!(profile("js-install").is_ok());
         assert!(consumers("[]").is_err());
     }
 

@@ -99,7 +99,9 @@ async fn follow(
         if upload.over_its_bound() {
             return Err(refuse(&asked)(Denial::BodyTooLarge));
         }
-        let answer = answer.map_err(|_| Stop::Unreachable)?;
+        // What the object cut was not unreachable.
+        let lost = |_| if passage.signal().aborted() { Stop::Denied } else { Stop::Unreachable };
+        let answer = answer.map_err(lost)?;
         // A request whose hop cannot be told again is not redirected by us; the container sees the redirect.
         let Some(hop) = decided(&asked) else { return Ok((answer, upload)) };
         let next =

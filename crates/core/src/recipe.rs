@@ -62,14 +62,8 @@ pub struct Served {
     pub shared_service: bool,
 }
 
-pub const SERVED: Served = Served {
-    repo: false,
-    lfs: false,
-    egress: false,
-    approval: true,
-    stdin_pipe: true,
-    shared_service: false,
-};
+pub const SERVED: Served =
+    Served { repo: false, lfs: false, egress: true, approval: true, stdin_pipe: true, shared_service: false };
 
 pub fn validate_recipe(recipe: &Recipe) -> Result<(), FieldError> {
     SERVED.recipe(recipe)
