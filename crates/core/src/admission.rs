@@ -23,10 +23,8 @@ pub use rows::{Bind, MIGRATIONS, SCHEMA_VERSION, SchemaFault, Sql, migrate};
 pub const WAITER_TTL_MS: u64 = 100_000;
 /// A slot that has not been renewed for so long is asked about.
 pub const SLOT_LEASE_MS: u64 = 10 * 60 * 1000;
-/// How often a live sandbox renews.
-pub const RENEW_EVERY_MS: u64 = SLOT_LEASE_MS / 2;
-/// A touch renews a slot that was renewed so long ago, and otherwise writes nothing.
-pub const RENEW_AT_MOST_EVERY_MS: u64 = SLOT_LEASE_MS / 10;
+/// A touch renews a slot at most so often within its lease, and otherwise writes nothing.
+pub const RENEWALS_IN_A_LEASE: u64 = 10;
 /// How often an expired slot is asked about again.
 pub const ASK_EVERY_MS: u64 = 30_000;
 /// Slots asked about at once.

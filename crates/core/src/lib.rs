@@ -19,3 +19,4 @@ pub mod settle;
 pub mod status;
 pub mod sweep;
 pub mod ticket;
+pub mod times;

@@ -3,7 +3,7 @@
 
 use super::rows::{Rows, SlotRow, Sql, WaiterRow};
 use super::{
-    ASK_EVERY_MS, MAX_ASKED, MAX_WAITERS, Pool, Pools, RENEW_AT_MOST_EVERY_MS, RETRY_REFUSED_MS,
+    ASK_EVERY_MS, MAX_ASKED, MAX_WAITERS, Pool, Pools, RENEWALS_IN_A_LEASE, RETRY_REFUSED_MS,
     RETRY_WAITING_MS, SLOT_LEASE_MS, WAITER_TTL_MS,
 };
 use ringfence_wire::contract::{AdmissionMode, ListedSandbox, PoolUse};
@@ -45,12 +45,19 @@ pub enum Heard {
 pub struct Gate<'a, S> {
     rows: Rows<'a, S>,
     pools: &'a Pools,
+    lease_ms: u64,
 }
 
 impl<'a, S: Sql> Gate<'a, S> {
     /// The storage must have been brought to this schema ([`super::migrate`]).
     pub fn new(sql: &'a S, pools: &'a Pools) -> Self {
-        Self { rows: Rows(sql), pools }
+        Self { rows: Rows(sql), pools, lease_ms: SLOT_LEASE_MS }
+    }
+
+    /// Another lease than [`SLOT_LEASE_MS`], as the deployment configures it.
+    #[must_use]
+    pub fn leasing(self, lease_ms: u64) -> Self {
+        Self { lease_ms, ..self }
     }
 
     /// Takes or renews the slot of a sandbox, or its place in the queue. `new_slot` is a fresh random id.
@@ -64,7 +71,7 @@ impl<'a, S: Sql> Gate<'a, S> {
         let (consumer, key) = (who.consumer.as_str(), who.key.as_str());
         if let Some(held) = self.rows.slot_of(consumer, key)? {
             // A write is waited for until it is durable, by every call that passes here: only what must be written is.
-            if now.saturating_sub(held.renewed_at) >= RENEW_AT_MOST_EVERY_MS {
+            if now.saturating_sub(held.renewed_at) >= self.lease_ms / RENEWALS_IN_A_LEASE {
                 self.rows.renew(&held.slot, now)?;
             }
             // What a cut-short admission left; it would only hold a place until it ran out.
@@ -147,7 +154,7 @@ impl<'a, S: Sql> Gate<'a, S> {
 
     /// The slots to ask about now, marked as asked.
     pub fn overdue(&self, now: u64) -> Result<Vec<SlotToAsk>, S::Error> {
-        let Some(renewed_by) = now.checked_sub(SLOT_LEASE_MS) else { return Ok(Vec::new()) };
+        let Some(renewed_by) = now.checked_sub(self.lease_ms) else { return Ok(Vec::new()) };
         let silent = self.rows.silent(renewed_by, now.saturating_sub(ASK_EVERY_MS), MAX_ASKED)?;
         for row in &silent {
             self.rows.asked(&row.slot, now)?;
@@ -166,7 +173,7 @@ impl<'a, S: Sql> Gate<'a, S> {
 
     /// When [`Gate::overdue`] next has something, if nothing else happens. Nobody waits on an idle gate.
     pub fn next_wake(&self) -> Result<Option<u64>, S::Error> {
-        self.rows.next_silence(SLOT_LEASE_MS, ASK_EVERY_MS)
+        self.rows.next_silence(self.lease_ms, ASK_EVERY_MS)
     }
 
     pub fn pool_use(&self, now: u64) -> Result<Vec<PoolUse>, S::Error> {

@@ -1,6 +1,7 @@
 //! The production gate over real SQLite: against a naive model, through a world that loses, doubles and delays
 //! every message and cuts every call short, and with mistakes sown into its statements to see them caught.
 
+mod migration;
 mod model;
 mod mutants;
 mod sqlite;

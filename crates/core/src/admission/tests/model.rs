@@ -92,7 +92,7 @@ impl Model {
         now: u64,
     ) -> AdmissionAnswer {
         if let Some(slot) = self.slots.iter_mut().find(|s| s.who == who) {
-            if now >= slot.renewed_at + RENEW_AT_MOST_EVERY_MS {
+            if now >= slot.renewed_at + SLOT_LEASE_MS / RENEWALS_IN_A_LEASE {
                 slot.renewed_at = now;
             }
             let (slot, pool) = (slot.id.clone(), slot.pool);

@@ -38,7 +38,17 @@ impl Sqlite {
     }
 
     pub fn spoilt(spoilt: Vec<(&'static str, &'static str)>) -> Self {
+        Self::with("", spoilt)
+    }
+
+    /// What another version left, brought to this one.
+    pub fn over(dump: &str) -> Self {
+        Self::with(dump, Vec::new())
+    }
+
+    fn with(dump: &str, spoilt: Vec<(&'static str, &'static str)>) -> Self {
         let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(dump).unwrap();
         connection.execute_batch("PRAGMA synchronous = OFF").unwrap();
         let sql = Self {
             connection,
