@@ -45,6 +45,8 @@ export type Refusal = {
   reason?: string;
   retryAfterMs?: number;
   admission?: AdmissionFacts;
+  /** Of `fence-busy`. */
+  fence?: FenceFacts;
 };
 
 /** What the admission gate knew when it said no. */
@@ -56,6 +58,21 @@ export type AdmissionFacts = {
   /** 1-based place in the queue; absent when not queued. */
   position?: number;
   queuedForMs: number;
+  retryAfterMs: number;
+};
+
+/** What the sandbox knew when it said that its fence is busy. */
+export type FenceFacts = {
+  /** Calls that wait for the fence, this one not counted. */
+  waiting: number;
+  /** How many may. */
+  mostWaiting: number;
+  /** How long the fence before it has been open. */
+  heldForMs: number;
+  /** How long this call waited. */
+  waitedMs: number;
+  /** How long it may. */
+  limitMs: number;
   retryAfterMs: number;
 };
 
@@ -374,6 +391,41 @@ export type DenialEvent = {
   count: number;
 };
 
+/** One page of the audit trail, oldest first. An empty one is the end of it. */
+export type EventsDone = {
+  events: Array<SandboxEvent>;
+  /** The cursor of the next page. */
+  next: number;
+  /** Events after the cursor that were dropped for space: the newest 1,000 are kept. */
+  dropped: number;
+  /** How often the sandbox's alarm woke it since it was made. */
+  wakeups: number;
+};
+
+/** One record of the audit trail: an operation that changes something. No command text, no path, no secret. */
+export type SandboxEvent = {
+  /** Its number in the sandbox's trail, from 1. */
+  seq: number;
+  at: number;
+  consumer: ConsumerName;
+  key: SandboxKey;
+  /**
+   * A call of the contract; `expire` or `destroy`, which the sandbox's alarm did; or `OrphanedSandbox`: a teardown
+   * whose container was not seen gone within its time.
+   */
+  operation: string;
+  /** Which process or idempotency key it was about. */
+  id?: string;
+  ok: boolean;
+  /** Of a refusal. */
+  kind?: RefusalKind;
+  reason?: string;
+  durationMs: number;
+  generation: number;
+  /** Of an orphaned sandbox: those it had. */
+  labels?: Record<string, string>;
+};
+
 /** `admissionEnqueue` and `admissionAttempt`. */
 export type AdmissionDone = {
   admitted: boolean;
@@ -434,6 +486,8 @@ export interface Facade {
   abort(key: SandboxKey): Promise<{ ok: true } & AbortDone>;
   /** The requests that were refused, most frequent first. For the owner of the key only. */
   denials(key: SandboxKey): Promise<DenialEvent[] | ({ ok: false } & Refusal)>;
+  /** One page of the audit trail, oldest first. `limit` is 1 to 1,000. For the owner of the key only. */
+  events(key: SandboxKey, cursor?: number, limit?: number): Promise<Outcome<EventsDone>>;
   /** Takes a place in the queue, or the slot if one is free and nobody waits. */
   admissionEnqueue(key: SandboxKey, recipe: Recipe): Promise<Outcome<AdmissionDone>>;
   /** Takes the slot if it is this waiter's turn; keeps its place if not. Poll it at least every 100 seconds. */

@@ -12,6 +12,7 @@ use ringfence_core::approval::{ExtraRules, ExtraRulesFault};
 use ringfence_core::egress;
 use ringfence_core::key;
 use ringfence_core::ticket::{Secrets, SecretsFault};
+use ringfence_core::times::{Times, TimesFault};
 use ringfence_wire::ids::ConsumerName;
 use ringfence_wire::refusal::{Refusal, RefusalKind};
 use serde::Deserialize;
@@ -25,6 +26,8 @@ pub enum ConfigError {
     FloorRules(#[from] ExtraRulesFault),
     #[error(transparent)]
     Pools(#[from] PoolsFault),
+    #[error(transparent)]
+    Times(#[from] TimesFault),
     #[error("{entry} {fault}; {remedy}")]
     Entry { entry: &'static str, fault: String, remedy: &'static str },
 }
@@ -73,6 +76,7 @@ pub struct Config {
     pub secrets: Secrets,
     pub floor_rules: ExtraRules,
     pub pools: Pools,
+    pub times: Times,
 }
 
 const CONSUMERS: &str = "CONSUMERS";
@@ -80,6 +84,7 @@ const CONSUMERS_REMEDY: &str = r#"set the variable to JSON like {"dispatcher":{"
 const API_TOKENS: &str = "API_TOKENS";
 const API_TOKENS_REMEDY: &str = r#"set the secret to JSON like {"<SHA-256 of the token, 64 hex digits>":"dispatcher"}, or leave it unset"#;
 const POOLS: &str = "POOLS";
+const TIMES: &str = "TIMES";
 const FLOOR_RULES: &str = "FLOOR_RULES";
 const TICKET_SECRETS: &str = "TICKET_SECRETS";
 /// Where a test build finds its origins; any other build must not be given it.
@@ -110,7 +115,8 @@ impl Config {
         let secrets = Secrets::parse(text(env, TICKET_SECRETS).as_deref())?;
         let floor_rules = ExtraRules::parse(text(env, FLOOR_RULES).as_deref())?;
         let pools = Pools::parse(text(env, POOLS).as_deref())?;
-        Ok(Self { consumers, tokens, secrets, floor_rules, pools })
+        let times = Times::parse(text(env, TIMES).as_deref())?;
+        Ok(Self { consumers, tokens, secrets, floor_rules, pools, times })
     }
 
     #[cfg(test)]
@@ -118,7 +124,8 @@ impl Config {
         let consumers = parse_consumers(Some(consumers)).unwrap();
         let tokens = parse_tokens(Some(tokens), &consumers).unwrap();
         let secrets = Secrets::new(vec!["s".repeat(32)]).unwrap();
-        Self { consumers, tokens, secrets, floor_rules: ExtraRules::default(), pools: Pools::default() }
+        let (floor_rules, pools, times) = Default::default();
+        Self { consumers, tokens, secrets, floor_rules, pools, times }
     }
 }
 

@@ -27,6 +27,7 @@ export class Facade extends WorkerEntrypoint {
   checkpoint(...args) { return facade(this, "checkpoint", args); }
   abort(...args) { return facade(this, "abort", args); }
   denials(...args) { return facade(this, "denials", args); }
+  events(...args) { return facade(this, "events", args); }
   artifact(...args) { return facade(this, "artifact", args); }
   admissionEnqueue(...args) { return facade(this, "admissionEnqueue", args); }
   admissionAttempt(...args) { return facade(this, "admissionAttempt", args); }

@@ -113,7 +113,7 @@ impl Admission {
             return Err(Fault::Version(request.version));
         }
         let sql = self.storage()?;
-        let gate = Gate::new(&sql, &config.pools);
+        let gate = Gate::new(&sql, &config.pools).leasing(config.times.slot_lease_ms);
         let now = now_ms();
         match request.call {
             AdmissionCall::Touch { consumer, key, pool, mode } => {
@@ -157,7 +157,7 @@ impl Admission {
         self.set_alarm(now_ms() + ASK_EVERY_MS).await?;
         let config = Config::of(&self.env)?;
         let sql = self.storage()?;
-        let gate = Gate::new(&sql, &config.pools);
+        let gate = Gate::new(&sql, &config.pools).leasing(config.times.slot_lease_ms);
         let asked = gate.overdue(now_ms())?.into_iter().map(|slot| self.ask(&config, &gate, slot));
         for told in join_all(asked).await {
             told?;

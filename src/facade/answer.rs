@@ -32,15 +32,16 @@ impl Answer {
         Self::of(&Outcome::<()>::Refused(refusal))
     }
 
-    /// Whether it is a refusal for this machine-readable reason.
-    pub fn is_refused_for(&self, reason: &str) -> bool {
+    /// Whether it is a refusal for one of these machine-readable reasons.
+    pub fn is_refused_for(&self, reasons: &[&str]) -> bool {
         #[derive(Deserialize)]
         struct Head {
             ok: bool,
             reason: Option<String>,
         }
-        serde_json::from_str::<Head>(&self.0)
-            .is_ok_and(|head| !head.ok && head.reason.as_deref() == Some(reason))
+        serde_json::from_str::<Head>(&self.0).is_ok_and(|head| {
+            !head.ok && head.reason.is_some_and(|reason| reasons.contains(&reason.as_str()))
+        })
     }
 
     /// A bare list (`denials`) is done; everything else says `ok`.
@@ -71,10 +72,13 @@ mod tests {
     #[test]
     fn the_reason_of_a_refusal_is_read_off_and_nothing_else_has_one() {
         let released = Refusal::new(RefusalKind::AdmissionRefused, "m").reason("slot-released");
-        assert!(Answer::refused(released.clone()).is_refused_for("slot-released"));
-        assert!(!Answer::refused(released).is_refused_for("slot"));
-        assert!(!Answer(r#"{"ok":true,"reason":"slot-released"}"#.into()).is_refused_for("slot-released"));
-        assert!(!Answer("[]".into()).is_refused_for("slot-released"));
+        assert!(Answer::refused(released.clone()).is_refused_for(&["other", "slot-released"]));
+        assert!(!Answer::refused(released).is_refused_for(&["slot"]));
+        assert!(
+            !Answer(r#"{"ok":true,"reason":"slot-released"}"#.into())
+                .is_refused_for(&["other", "slot-released"])
+        );
+        assert!(!Answer("[]".into()).is_refused_for(&["other", "slot-released"]));
     }
 
     #[test]

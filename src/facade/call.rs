@@ -2,7 +2,7 @@
 
 use ringfence_core::recipe;
 use ringfence_wire::contract::{
-    AdmissionMode, AdmissionWish, DetachedInput, EnsureOptions, ExecInput, OutputQuery, Recipe,
+    AdmissionMode, AdmissionWish, DetachedInput, EnsureOptions, EventsQuery, ExecInput, OutputQuery, Recipe,
     StartDetachedInput,
 };
 use ringfence_wire::ids::{ProcessId, SandboxKey};
@@ -15,6 +15,8 @@ use super::method::Method;
 const MIN_PAGE_BYTES: u64 = 4;
 const MAX_PAGE_BYTES: u64 = 64 * 1024;
 const MAX_OUTPUT_WAIT_MS: u64 = 5_000;
+/// Of one page of `events`.
+const MAX_EVENTS: u64 = 1_000;
 
 #[derive(Debug)]
 pub enum Call {
@@ -30,6 +32,7 @@ pub enum Call {
     Checkpoint { key: SandboxKey, reason: String },
     Abort { key: SandboxKey },
     Denials { key: SandboxKey },
+    Events { key: SandboxKey, query: EventsQuery },
     Enqueue { key: SandboxKey, recipe: Recipe },
     Attempt { key: SandboxKey, recipe: Recipe },
     Withdraw { key: SandboxKey },
@@ -101,6 +104,14 @@ impl Call {
             }
             Method::Abort => Self::Abort { key },
             Method::Denials => Self::Denials { key },
+            Method::Events => {
+                let query = EventsQuery {
+                    cursor: arguments.optional("cursor")?,
+                    limit: arguments.optional("limit")?,
+                };
+                within("limit", query.limit, 1, MAX_EVENTS)?;
+                Self::Events { key, query }
+            }
             Method::AdmissionEnqueue => Self::Enqueue { key, recipe: admission_recipe(arguments)? },
             Method::AdmissionAttempt => Self::Attempt { key, recipe: admission_recipe(arguments)? },
             Method::AdmissionRelease => Self::Withdraw { key },
@@ -175,6 +186,15 @@ mod tests {
             |ms: u64| fault(Method::DetachedOutput, json!({"key": "k", "processId": ID, "waitMs": ms}));
         assert_eq!(wait(MAX_OUTPUT_WAIT_MS), None);
         assert_eq!(wait(MAX_OUTPUT_WAIT_MS + 1).as_deref(), Some("waitMs"));
+    }
+
+    #[test]
+    fn a_page_of_events_has_limits_at_both_ends_and_a_cursor_that_is_a_number() {
+        let limit = |limit: u64| fault(Method::Events, json!({"key": "k", "limit": limit}));
+        assert_eq!((limit(1), limit(MAX_EVENTS)), (None, None));
+        assert_eq!(limit(0).as_deref(), Some("limit"));
+        assert_eq!(limit(MAX_EVENTS + 1).as_deref(), Some("limit"));
+        assert_eq!(fault(Method::Events, json!({"key": "k", "cursor": "x"})).as_deref(), Some("cursor"));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 mod answer;
 mod arguments;
+mod audit;
 mod call;
 mod gate;
 mod identity;
@@ -31,6 +32,7 @@ pub use arguments::{Arguments, rejected};
 pub use identity::{Caller, TokenFault, by_binding, by_token};
 pub use method::Method;
 
+use audit::About;
 use call::Call;
 use gate::Gate;
 
@@ -53,9 +55,9 @@ mod deadline {
 
 /// An exec or a start takes a slot only if it can have one at once.
 const AT_ONCE: AdmissionMode = AdmissionMode::Refuse;
-/// The object's reason for refusing a pass on a slot that it has given back.
-const SLOT_RELEASED: &str = "slot-released";
-/// How long the release of a slot may be on its way.
+/// The object's reasons for refusing a pass on a slot that it gives back, or has.
+const SLOT_ENDS: [&str; 2] = ["slot-released", "slot-ending"];
+/// How long the end of a container and the release of its slot may be on their way.
 const READMIT_PAUSES_MS: [u64; 4] = [50, 150, 500, 1_500];
 
 /// Runs one call. The answer is always an outcome of the contract.
@@ -80,7 +82,12 @@ async fn run(
 ) -> Result<Answer, Refusal> {
     let config = Config::of(env)?;
     let call = Call::parse(method, arguments)?;
-    Facade { env, config, caller }.run(call).await
+    let (about, consumer) = (About::of(&call), caller.consumer.clone());
+    let result = Facade { env, config, caller }.run(call).await;
+    if let (Some(about), Err(refusal)) = (about, &result) {
+        about.refused(&consumer, refusal);
+    }
+    result
 }
 
 /// The two calls that never refuse say what kept them instead.
@@ -157,6 +164,9 @@ impl Facade<'_> {
                 self.sandbox(key, SandboxCall::Checkpoint { reason }, deadline::END_MS).await
             }
             Call::Abort { key } => self.sandbox(key, SandboxCall::Abort, deadline::END_MS).await,
+            Call::Events { key, query } => {
+                self.sandbox(key, SandboxCall::Events { query }, deadline::READ_MS).await
+            }
             Call::Denials { key } => self.sandbox(key, SandboxCall::Denials, deadline::READ_MS).await,
             Call::Enqueue { key, recipe } => gate.enqueue(&key, &recipe).await.map(admission),
             Call::Attempt { key, recipe } => gate.attempt(&key, &recipe).await.map(admission),
@@ -166,7 +176,7 @@ impl Facade<'_> {
         }
     }
 
-    /// Admits and calls. A sandbox whose container ended gives its slot back, and until Admission has heard of it hands
+    /// Admits and calls. A sandbox whose container ends gives its slot back, and until Admission has heard of it hands
     /// that very slot out again; the object refuses such a pass before it does anything, so the call is admitted anew
     /// here rather than by every caller.
     async fn admitted(
@@ -183,7 +193,7 @@ impl Facade<'_> {
             let pass = gate.pass(key, recipe, mode).await?;
             let answer = self.sandbox(key.clone(), call(pass), deadline_ms).await?;
             match pauses.next() {
-                Some(pause) if answer.is_refused_for(SLOT_RELEASED) => clock::sleep_ms(pause).await,
+                Some(pause) if answer.is_refused_for(&SLOT_ENDS) => clock::sleep_ms(pause).await,
                 _ => return Ok(answer),
             }
         }

@@ -1,16 +1,25 @@
 //! One record per operation that changes something: what, its outcome, how long. In storage with a bound, and as one
 //! log line. No command text, no path, no secret. Look-ups are not recorded: they are polled. Nor is an alarm, but what
-//! it does: an expiry is an operation like an abort.
+//! it does: an expiry, or the end of a container at last, is an operation like an abort.
+//!
+//! A teardown whose container was not seen gone within its time is a record of its own, `OrphanedSandbox`, that names
+//! the sandbox, its consumer and its labels: the alarm goes on trying, and whoever reads either knows what to look for.
 
 use std::future::Future;
 
-use ringfence_wire::contract::{EventsDone, SandboxEvent};
-use ringfence_wire::refusal::Refusal;
-use worker::{console_error, console_log};
+use ringfence_wire::contract::{EventsDone, EventsQuery, SandboxEvent};
+use ringfence_wire::refusal::{Refusal, RefusalKind};
+use worker::{console_error, console_log, console_warn};
 
 use super::Object;
+use super::refusals::CONTAINER_NOT_GONE;
+use super::store::head::{Boot, Head};
+use super::store::tables::EventsPage;
 use crate::clock;
 use crate::sql::StoreError;
+
+/// The operation of a teardown that was given up.
+const ORPHANED: &str = "OrphanedSandbox";
 
 impl Object {
     /// `id` is what the operation is about: a process, an idempotency key.
@@ -22,35 +31,68 @@ impl Object {
     ) -> Result<T, Refusal> {
         let began = clock::now_ms();
         let result = work.await;
-        self.record(operation, id, began, result.as_ref().err());
+        // A sandbox that was never made has nothing to record.
+        if let Ok(Some(head)) = self.store.head() {
+            let refusal = result.as_ref().err();
+            self.record(SandboxEvent {
+                id,
+                kind: refusal.map(|refusal| refusal.kind),
+                reason: refusal.and_then(|refusal| refusal.reason.clone()),
+                ..event(&head, operation, refusal.is_none(), began)
+            });
+        }
         result
     }
 
-    fn record(&self, operation: &str, id: Option<String>, began: u64, refusal: Option<&Refusal>) {
-        // A sandbox that was never made has nothing to record.
-        let Ok(Some(head)) = self.store.head() else { return };
-        let now = clock::now_ms();
-        let event = SandboxEvent {
-            at: now,
-            consumer: head.consumer,
-            key: head.key,
-            operation: operation.to_owned(),
-            id,
-            ok: refusal.is_none(),
-            kind: refusal.map(|refusal| refusal.kind),
-            reason: refusal.and_then(|refusal| refusal.reason.clone()),
-            duration_ms: now.saturating_sub(began),
-            generation: head.generation,
-        };
-        let Ok(text) = serde_json::to_string(&event) else { return };
-        console_log!("{text}");
-        if let Err(error) = self.store.log_event(&text, now) {
-            console_error!("{error}");
-        }
+    /// The teardown that began then is over its time. `head` is as it was before it.
+    pub fn orphaned(&self, head: &Head, began: u64) {
+        // A second teardown of the same container finds the head without what the first one erased.
+        let known = || self.store.last_event(ORPHANED).ok().flatten().and_then(|event| event.labels);
+        let again = head.boot == Boot::Tainted && head.created_at.is_none();
+        let labels = if again { known() } else { None };
+        self.record(SandboxEvent {
+            kind: Some(RefusalKind::SandboxUnavailable),
+            reason: Some(CONTAINER_NOT_GONE.to_owned()),
+            labels: Some(labels.unwrap_or_else(|| head.labels())),
+            ..event(head, ORPHANED, false, began)
+        });
     }
 
-    pub fn events(&self) -> Result<EventsDone, StoreError> {
+    /// An operation that the alarm began then, and that is done.
+    pub fn done_by_alarm(&self, head: &Head, operation: &str, began: u64) {
+        self.record(event(head, operation, true, began));
+    }
+
+    fn record(&self, mut event: SandboxEvent) {
+        match self.store.log_event(&event) {
+            Ok(seq) => event.seq = seq,
+            Err(error) => console_error!("{error}"),
+        }
+        let Ok(text) = serde_json::to_string(&event) else { return };
+        if event.operation == ORPHANED { console_warn!("{text}") } else { console_log!("{text}") }
+    }
+
+    pub fn events(&self, query: EventsQuery) -> Result<EventsDone, StoreError> {
         let wakeups = self.store.head()?.map_or(0, |head| head.wakeups);
-        Ok(EventsDone { events: self.store.events()?, wakeups })
+        let EventsPage { events, next, dropped } = self.store.events(query)?;
+        Ok(EventsDone { events, next, dropped, wakeups })
+    }
+}
+
+fn event(head: &Head, operation: &str, ok: bool, began: u64) -> SandboxEvent {
+    let now = clock::now_ms();
+    SandboxEvent {
+        seq: 0,
+        at: now,
+        consumer: head.consumer.clone(),
+        key: head.key.clone(),
+        operation: operation.to_owned(),
+        id: None,
+        ok,
+        kind: None,
+        reason: None,
+        duration_ms: now.saturating_sub(began),
+        generation: head.generation,
+        labels: None,
     }
 }

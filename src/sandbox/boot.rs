@@ -35,8 +35,6 @@ const HELLO_DEADLINE_MS: u64 = 2_000;
 /// Between two hellos: doubles from the first to the second.
 const HELLO_PAUSE_MS: (u64, u64) = (5, 100);
 const BOOT_ATTEMPTS: u32 = 2;
-/// How long the platform keeps the container once the object has left memory.
-pub const INACTIVITY_MS: u64 = 5 * 60 * 1_000;
 
 /// What a call needs the container to be.
 #[derive(Clone, Debug)]
@@ -258,7 +256,7 @@ impl Object {
             env.insert(start_env::JOB_USER, user.to_string());
         }
         container.start(&StartOptions { enable_internet: false, env, labels: &head.labels() })?;
-        container.set_inactivity_timeout(INACTIVITY_MS).await?;
+        container.set_inactivity_timeout(self.times().inactivity_ms).await?;
         self.unless_interrupted(epoch)?;
         let supervisor = self.supervisor(&head).map_err(BootFault::Silent)?;
         let hello = self.shake_hands(epoch, container, &supervisor).await?;
@@ -295,7 +293,10 @@ impl Object {
         self.store.set_boot(Boot::Tainted)?;
         self.plan(Task::Destroy, clock::now_ms() + super::lifetime::RETRY_MS)?;
         self.destroy().await.map_err(|e| {
-            refusals::unavailable("container-not-gone", format!("the container could not be ended: {e}"))
+            refusals::unavailable(
+                refusals::CONTAINER_NOT_GONE,
+                format!("the container could not be ended: {e}"),
+            )
         })?;
         Ok(self.container_is_gone(reason, detail)?)
     }

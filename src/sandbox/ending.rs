@@ -7,7 +7,8 @@
 //! is lost after it, the alarm does the rest.
 //!
 //! Order of effects: that transaction → no grant admits → kill-all, within a bound, for its evidence → destroy →
-//! the container seen gone → slot given back, by its id.
+//! the container seen gone → slot given back, by its id. Where it is not seen gone in time: an `OrphanedSandbox` event,
+//! and the alarm goes on.
 
 use std::cell::RefCell;
 
@@ -64,7 +65,7 @@ impl Object {
             self.end(GoneReason::Checkpointed, &format!("the sandbox was checkpointed: {reason}")).await?;
         match ended.detail {
             None => Ok(Done {}),
-            Some(detail) => Err(refusals::unavailable("container-not-gone", detail)),
+            Some(detail) => Err(refusals::unavailable(refusals::CONTAINER_NOT_GONE, detail)),
         }
     }
 
@@ -99,6 +100,9 @@ impl Object {
             self.ended_container_is_gone(head.generation, reason, detail)?;
             // What Admission does not answer now, the alarm tells it again.
             let _ = self.release_slots().await;
+        } else {
+            // Its slot stays taken, and the alarm goes on.
+            self.orphaned(&head, now);
         }
         Ok(AbortDone {
             killed: evidence.as_ref().map_or(0, |evidence| evidence.killed_count),
@@ -114,7 +118,7 @@ impl Object {
         let _ = clock::within(END_DEADLINE_MS, self.endings.over()).await;
         if self.container_runs() {
             let message = "the sandbox was ended, and the end of its container was not seen";
-            return Err(refusals::unavailable("container-not-gone", message));
+            return Err(refusals::unavailable(refusals::CONTAINER_NOT_GONE, message));
         }
         Ok(())
     }

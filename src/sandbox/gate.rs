@@ -10,10 +10,10 @@ use ringfence_core::ticket::{self, Secrets};
 use ringfence_wire::internal::{
     AdmissionCall, AdmissionRequest, INTERNAL_VERSION, Pass, RenewAnswer, SlotState,
 };
-use ringfence_wire::refusal::{Refusal, RefusalKind};
+use ringfence_wire::refusal::Refusal;
 
 use super::store::head::{Boot, Head};
-use super::store::tables::Task;
+use super::store::tables::{SlotEnd, Task};
 use super::{Object, refusals};
 use crate::clock;
 use crate::objects::{self, ObjectFault};
@@ -35,13 +35,8 @@ impl Object {
         let claims =
             ticket::verify(secrets, text, &head.consumer, &head.key, now).map_err(refusals::ticket)?;
         let Some(pass) = pass else { return Err(refusals::ticket(ticket::TicketFault::None)) };
-        if self.store.slot_was_given_up(&pass.slot)? {
-            return Err(Refusal::new(
-                RefusalKind::AdmissionRefused,
-                "the slot this call was admitted to was given back meanwhile; call again to be admitted anew",
-            )
-            .reason("slot-released")
-            .retry_after_ms(0));
+        if let Some(end) = self.store.slot_end(&pass.slot)? {
+            return Err(refusals::slot_given_up(end));
         }
         let same_slot = head.slot.as_ref() == Some(&pass.slot);
         if same_slot && self.stored_ticket_outlives(head, secrets, claims.expires_at) {
@@ -129,7 +124,7 @@ impl Object {
             self.store.slot_released(slot)?;
             return Ok(SlotState::Gone);
         };
-        if self.store.slot_is_ending(slot)? {
+        if self.store.slot_end(slot)? == Some(SlotEnd::Ending) {
             return Ok(SlotState::Held);
         }
         let current = head.slot.as_deref() == Some(slot);

@@ -9,16 +9,15 @@
 
 use std::rc::Rc;
 
-use ringfence_core::fingerprint::{self, Call, Comparison};
-use ringfence_wire::contract::{ExecDone, ExecInput, OnUnknown};
+use ringfence_wire::contract::{ExecDone, ExecInput};
 use ringfence_wire::ids::Nonce;
 use ringfence_wire::internal::Pass;
 use ringfence_wire::refusal::Refusal;
 
-use super::approval::Asked;
 use super::boot::Up;
 use super::settle::Unproven;
-use super::store::ledger::{Entry, KeyKind, LedgerState};
+use super::store::exec::{Found, Fresh, deduped};
+use super::store::ledger::Entry;
 use super::{Object, new_id, random_hex, refusals};
 use crate::clock;
 
@@ -31,15 +30,6 @@ const ENDED_PROCESSES_KEPT: u64 = 256;
 
 pub type ExecResult = Result<ExecDone, Refusal>;
 
-/// What the ledger says to a call.
-enum Found {
-    /// Nothing: the key is free.
-    Free,
-    Answer(Box<ExecResult>),
-    /// Reserved or running.
-    Open(Box<Entry>),
-}
-
 impl Object {
     pub async fn exec(
         self: &Rc<Self>,
@@ -51,7 +41,7 @@ impl Object {
         self.admit(&head, pass)?;
         let epoch = self.epoch.get();
         let entry = loop {
-            match self.look_up(&input)? {
+            match self.store.look_up(&input)? {
                 Found::Answer(answer) => return *answer,
                 Found::Open(entry) => match self.execs.get(&entry.job.0) {
                     Some(flight) => return flight.await.map(deduped),
@@ -59,8 +49,11 @@ impl Object {
                     None => self.must_recover(),
                 },
                 // From here to the reservation nothing awaits.
-                Found::Free if self.recovered.get() => break self.reserve(&input, floor_rule)?,
-                Found::Free => {}
+                Found::Free { unknown } if self.recovered.get() => {
+                    let fresh = Fresh { job: new_id(), nonce: Nonce(random_hex()?), now: clock::now_ms() };
+                    break self.store.take_key(&input, floor_rule, unknown, fresh)?;
+                }
+                Found::Free { .. } => {}
             }
             self.recovered(epoch).await?;
             self.still(epoch)?;
@@ -68,62 +61,6 @@ impl Object {
         let object = Rc::clone(self);
         let job = entry.job.0.clone();
         self.execs.launch(job, async move { object.run_entry(epoch, entry, input).await }).await
-    }
-
-    fn look_up(&self, input: &ExecInput) -> Result<Found, Refusal> {
-        let key = &input.idempotency_key;
-        let Some(entry) = self.store.entry(key)? else {
-            if self.store.key_was_forgotten(KeyKind::Exec, key)? {
-                return Ok(answer(Err(refusals::effect_unknown(
-                    "it was used long ago, and its receipt was dropped",
-                ))));
-            }
-            return Ok(Found::Free);
-        };
-        match fingerprint::matches(&entry.fingerprint, Call::Exec(input)) {
-            Comparison::Same => {}
-            Comparison::Different => return Ok(answer(Err(refusals::conflict()))),
-            Comparison::UnknownVersion => {
-                return Ok(answer(Err(refusals::effect_unknown("it was used under another version"))));
-            }
-        }
-        Ok(match (entry.state, &entry.outcome) {
-            (LedgerState::Done, Some(done)) => answer(Ok(deduped(done.clone()))),
-            (LedgerState::Reserved | LedgerState::Running, _) => Found::Open(Box::new(entry)),
-            (LedgerState::Done | LedgerState::Unknown, _) if input.on_unknown == Some(OnUnknown::Rerun) => {
-                self.store.release_entry(&entry.job)?;
-                Found::Free
-            }
-            (LedgerState::Done | LedgerState::Unknown, _) => answer(Err(refusals::effect_unknown(
-                entry.detail.as_deref().unwrap_or("its receipt is missing"),
-            ))),
-        })
-    }
-
-    /// One transaction: the attestation is spent and the key taken.
-    fn reserve(&self, input: &ExecInput, floor_rule: Option<&str>) -> Result<Entry, Refusal> {
-        let key = &input.idempotency_key;
-        self.spend(&Asked {
-            kind: KeyKind::Exec,
-            key,
-            command: &input.command,
-            approval: input.approval.as_ref(),
-            floor_rule,
-        })?;
-        let entry = Entry {
-            idempotency_key: key.clone(),
-            fingerprint: fingerprint::exec(input),
-            state: LedgerState::Reserved,
-            job: new_id(),
-            nonce: Nonce(random_hex()?),
-            order: None,
-            boot_id: None,
-            outcome: None,
-            detail: None,
-            reserved_at: clock::now_ms(),
-        };
-        self.store.reserve(&entry)?;
-        Ok(entry)
     }
 
     async fn run_entry(self: Rc<Self>, epoch: u64, entry: Entry, input: ExecInput) -> ExecResult {
@@ -161,13 +98,4 @@ impl Object {
             let _ = self.store.set_acknowledged(&ends);
         }
     }
-}
-
-fn answer(result: ExecResult) -> Found {
-    Found::Answer(Box::new(result))
-}
-
-fn deduped(mut done: ExecDone) -> ExecDone {
-    done.receipt.deduped = true;
-    done
 }

@@ -7,7 +7,6 @@
 
 use std::rc::Rc;
 
-use ringfence_core::admission::SLOT_LEASE_MS;
 use ringfence_core::lifetime::{Life, next_alarm, prolonged};
 use ringfence_core::recipe::DEFAULT_LIFETIME_MS;
 use ringfence_wire::contract::{EnsureOptions, Ensured, GoneReason, Recipe};
@@ -16,7 +15,7 @@ use ringfence_wire::refusal::{Refusal, RefusalKind};
 use worker::console_error;
 use worker::durable::ScheduledTime;
 
-use super::boot::{INACTIVITY_MS, Up, Want};
+use super::boot::{Up, Want};
 use super::store::head::{Boot, Head};
 use super::store::tables::Task;
 use super::{Object, refusals};
@@ -25,14 +24,8 @@ use crate::sql::StoreError;
 
 /// A task that failed, or was begun and not seen to end, is tried again.
 pub const RETRY_MS: u64 = 5_000;
-/// While a call or a declared process needs the container: the slot is renewed and the inactivity timeout set anew.
-pub const RENEW_BUSY_MS: u64 = 60_000;
-/// Otherwise the platform's inactivity timeout is let pass, and looked at afterwards. It counts from when the object
-/// left memory, up to two and a half minutes after its last call; an alarm before that would keep the container.
-const RENEW_IDLE_MS: u64 = INACTIVITY_MS + 3 * 60 * 1_000;
 /// The supervisor keeps the same deadline by its own clock: a container that stopped so shortly before it ended by it.
 const CLOCK_SLACK_MS: u64 = 2_000;
-const _: () = assert!(RENEW_IDLE_MS < SLOT_LEASE_MS && RENEW_BUSY_MS < INACTIVITY_MS);
 
 impl Object {
     /// `ensureSandbox`: options, then a container that is up.
@@ -129,7 +122,7 @@ impl Object {
 
     /// Something needs the container from now on: the alarm must not sleep through it.
     pub fn keep_watch(&self) -> Result<(), StoreError> {
-        let by = clock::now_ms() + RENEW_BUSY_MS;
+        let by = clock::now_ms() + self.times().renew_busy_ms();
         match self.renew_at.get() {
             Some(at) if at <= by => Ok(()),
             _ => self.plan(Task::Renew, by),
@@ -246,7 +239,7 @@ impl Object {
                 let end = self.end(GoneReason::Expired, "the sandbox reached its deadline");
                 let ended = self.audited("expire", None, end).await?;
                 if let Some(detail) = ended.detail {
-                    return Err(refusals::unavailable("container-not-gone", detail));
+                    return Err(refusals::unavailable(refusals::CONTAINER_NOT_GONE, detail));
                 }
             }
             None => self.done(Task::Expire)?,
@@ -255,13 +248,19 @@ impl Object {
     }
 
     async fn destroy_tainted(&self) -> Result<(), Refusal> {
-        let head = self.known_head()?;
+        let (head, began) = (self.known_head()?, clock::now_ms());
+        let tainted = head.boot == Boot::Tainted && self.container_runs();
         if head.boot == Boot::Tainted {
-            self.destroy().await.map_err(|e| refusals::unavailable("container-not-gone", e.to_string()))?;
+            self.destroy()
+                .await
+                .map_err(|e| refusals::unavailable(refusals::CONTAINER_NOT_GONE, e.to_string()))?;
         }
         if !self.container_runs() {
             let detail = "its container had to be destroyed";
             self.ended_container_is_gone(head.generation, GoneReason::ContainerStopped, detail)?;
+            if tainted {
+                self.done_by_alarm(&head, "destroy", began);
+            }
         }
         Ok(self.done(Task::Destroy)?)
     }
@@ -275,10 +274,11 @@ impl Object {
         let head = self.known_head()?;
         self.recovered(self.epoch.get()).await?;
         let needed = self.is_busy() || !self.store.open_processes()?.is_empty();
-        let next = if needed { RENEW_BUSY_MS } else { RENEW_IDLE_MS };
+        let times = self.times();
+        let next = if needed { times.renew_busy_ms() } else { times.renew_idle_ms() };
         self.plan(Task::Renew, clock::now_ms() + next)?;
         if needed {
-            let timeout = self.container()?.set_inactivity_timeout(INACTIVITY_MS).await;
+            let timeout = self.container()?.set_inactivity_timeout(times.inactivity_ms).await;
             timeout.map_err(|e| refusals::unavailable("inactivity", e.to_string()))?;
         }
         if let Some(up) = self.up(&head)? {
@@ -291,7 +291,7 @@ impl Object {
     /// No container runs: what that means is written down, and the slot is given up; unless a call is about to boot.
     fn rest(&self) -> Result<(), Refusal> {
         if self.is_busy() {
-            return Ok(self.plan(Task::Renew, clock::now_ms() + RENEW_BUSY_MS)?);
+            return Ok(self.plan(Task::Renew, clock::now_ms() + self.times().renew_busy_ms())?);
         }
         if self.known_head()?.boot != Boot::None {
             self.container_is_gone(GoneReason::ContainerStopped, "its container stopped")?;

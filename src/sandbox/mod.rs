@@ -40,6 +40,7 @@ use std::rc::Rc;
 
 use ringfence_core::seal::{self, Subject};
 use ringfence_core::ticket::{Secrets, TicketFault};
+use ringfence_core::times::Times;
 use ringfence_wire::contract::{ExecDone, GoneReason, StartDetachedDone};
 use ringfence_wire::ids::ProcessId;
 use ringfence_wire::internal::{INTERNAL_VERSION, SandboxCall, SandboxRequest};
@@ -52,7 +53,7 @@ use crate::config::Config;
 use crate::container::{Container, ContainerError};
 use crate::sql::StoreError;
 use crate::supervisor::{CallError, Supervisor};
-use boot::{INACTIVITY_MS, Up};
+use boot::Up;
 use ending::Endings;
 use flight::Flights;
 use lock::FenceLock;
@@ -135,6 +136,7 @@ impl Object {
     fn open(state: State, env: Env) -> Result<Self, StoreError> {
         let store = Store::open(&state)?;
         let epoch = store.head()?.map_or(0, |head| head.epoch);
+        let times = times(&env);
         Ok(Self {
             container: Container::of(&state),
             state,
@@ -142,7 +144,7 @@ impl Object {
             store,
             epoch: Cell::new(epoch),
             recovered: Cell::new(false),
-            lock: FenceLock::default(),
+            lock: FenceLock::new(times.fence_wait_ms),
             gate: Gate::default(),
             working: Cell::new(0),
             supervisor: RefCell::new(None),
@@ -168,12 +170,13 @@ impl Object {
         if !container.running() {
             return;
         }
+        let inactivity_ms = self.times().inactivity_ms;
         self.later(async move {
             // Until this is done egress is closed; a failure leaves it so.
             if let Err(error) = container.intercept(&props).await {
                 worker::console_error!("{error}");
             }
-            if let Err(error) = container.set_inactivity_timeout(INACTIVITY_MS).await {
+            if let Err(error) = container.set_inactivity_timeout(inactivity_ms).await {
                 worker::console_error!("{error}");
             }
         });
@@ -221,7 +224,7 @@ impl Object {
                 Ok(denials) => json(&denials),
                 Err(error) => told::<()>(Err(error.into())),
             },
-            SandboxCall::Events => told(self.events().map_err(Refusal::from)),
+            SandboxCall::Events { query } => told(self.events(query).map_err(Refusal::from)),
             SandboxCall::SlotState { slot } => match self.slot_state(&slot) {
                 Ok(state) => json(&state),
                 Err(error) => told::<()>(Err(error.into())),
@@ -260,6 +263,10 @@ impl Object {
 
     fn config(&self) -> Result<Rc<Config>, Refusal> {
         Ok(Config::of(&self.env)?)
+    }
+
+    fn times(&self) -> Times {
+        times(&self.env)
     }
 
     fn secrets(&self) -> Result<Secrets, Refusal> {
@@ -343,6 +350,11 @@ impl Object {
         }
         self.give_up_ending_slots()
     }
+}
+
+/// Without a good configuration no call is served; what a container still needs then has the defaults.
+fn times(env: &Env) -> Times {
+    Config::of(env).map_or_else(|_| Times::default(), |config| config.times)
 }
 
 /// While this lives a call may need the container.

@@ -1,9 +1,9 @@
 //! The object's refusals, each made in one place.
 
 use ringfence_core::ticket::TicketFault;
-use ringfence_wire::refusal::{Refusal, RefusalKind};
+use ringfence_wire::refusal::{FenceFacts, Refusal, RefusalKind};
 
-use super::lock::{Busy, WAIT_DEADLINE_MS};
+use super::store::tables::SlotEnd;
 use crate::sql::StoreError;
 use crate::supervisor::CallError;
 
@@ -37,14 +37,36 @@ pub fn ticket(fault: TicketFault) -> Refusal {
     Refusal::new(RefusalKind::TicketRejected, fault.to_string()).reason(fault.reason())
 }
 
-pub fn busy(busy: Busy) -> Refusal {
-    let Busy { waiting, held_for_ms, waited_ms } = busy;
+pub fn busy(facts: FenceFacts) -> Refusal {
+    let FenceFacts { waiting, most_waiting, held_for_ms, waited_ms, limit_ms, retry_after_ms } = facts;
     let message = format!(
-        "another fence is open: held for {held_for_ms} ms, {waiting} calls wait, this one waited {waited_ms} of at \
-         most {WAIT_DEADLINE_MS} ms; call again later"
+        "another fence is open: held for {held_for_ms} ms, {waiting} of at most {most_waiting} calls wait, this one \
+         waited {waited_ms} of at most {limit_ms} ms; call again later"
     );
-    Refusal::new(RefusalKind::FenceBusy, message).retry_after_ms(RETRY_MS)
+    let mut refusal = Refusal::new(RefusalKind::FenceBusy, message).retry_after_ms(retry_after_ms);
+    refusal.fence = Some(Box::new(facts));
+    refusal
 }
+
+/// The slot that the call was admitted to is being taken from this sandbox, because its container was ended.
+pub fn slot_given_up(state: SlotEnd) -> Refusal {
+    match state {
+        SlotEnd::Ending => unavailable(
+            "slot-ending",
+            "the sandbox is being ended and its container was not seen gone yet; until then it boots nothing",
+        ),
+        SlotEnd::Releasing => slot_released("is being given back"),
+        SlotEnd::Released => slot_released("was given back meanwhile"),
+    }
+}
+
+fn slot_released(how: &str) -> Refusal {
+    let message = format!("the slot this call was admitted to {how}; call again to be admitted anew");
+    Refusal::new(RefusalKind::AdmissionRefused, message).reason("slot-released").retry_after_ms(RETRY_MS)
+}
+
+/// The reason of a refusal, and of an orphan: a container was to be ended and its end was not seen.
+pub const CONTAINER_NOT_GONE: &str = "container-not-gone";
 
 pub fn conflict() -> Refusal {
     Refusal::new(

@@ -1,6 +1,6 @@
 //! The command line: what there is to say, and which command says it.
 
-use crate::commands::{abort, demo, denials, dev, doctor, engine, guard, logs, ps, reap, run, stop};
+use crate::commands::{abort, demo, denials, dev, doctor, engine, events, guard, logs, ps, reap, run, stop};
 use crate::exit::Exit;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -47,6 +47,8 @@ enum Command {
     Reap(reap::Arguments),
     /// Say which requests out of a sandbox were refused
     Denials(denials::Arguments),
+    /// Print a sandbox's audit trail
+    Events(events::Arguments),
     /// Serve containers to workerd in place of Docker
     Engine(engine::Arguments),
     /// Say what this machine lacks, and how to mend it
@@ -88,6 +90,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Abort(arguments) => abort::main(arguments).await,
         Command::Reap(arguments) => reap::main(arguments).await,
         Command::Denials(arguments) => denials::main(arguments).await,
+        Command::Events(arguments) => events::main(arguments).await,
         Command::Guard(_) | Command::Engine(_) | Command::Doctor(_) => Ok(Exit::Usage),
     }
 }

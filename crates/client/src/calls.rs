@@ -7,9 +7,9 @@ use crate::transport::{Call, Transport};
 use hyper::{Method, StatusCode};
 use ringfence_wire::contract::{
     AbortDone, AdmissionDone, AdmissionWish, DenialEvent, DetachedInput, DetachedStatus, Done, EnsureOptions,
-    Ensured, ExecDone, ExecInput, FileDone, InputDone, ListDone, ListedProcess, ListedSandbox, OutputDone,
-    OutputQuery, PoolStatusDone, PoolUse, Recipe, SandboxesDone, StartDetachedDone, StartDetachedInput,
-    StatusDone, StopDone,
+    Ensured, EventsDone, EventsQuery, ExecDone, ExecInput, FileDone, InputDone, ListDone, ListedProcess,
+    ListedSandbox, OutputDone, OutputQuery, PoolStatusDone, PoolUse, Recipe, SandboxesDone,
+    StartDetachedDone, StartDetachedInput, StatusDone, StopDone,
 };
 use ringfence_wire::ids::{ProcessId, SandboxKey};
 use ringfence_wire::supervisor::OutputPage;
@@ -149,17 +149,9 @@ impl Sandbox {
 
     /// `detachedOutput`: one page. With `wait_ms`, an empty page is held back so long for news.
     pub async fn output(&self, id: &ProcessId, query: OutputQuery) -> Result<OutputPage, CallError> {
-        let mut path = format!("{}/output", process(id));
         let values =
             [("cursor", query.cursor.map(|c| c.0)), ("limit", query.limit), ("waitMs", query.wait_ms)];
-        let mut separator = '?';
-        for (name, value) in values {
-            if let Some(value) = value {
-                // Writing to a String cannot fail.
-                let _ = write!(path, "{separator}{name}={value}");
-                separator = '&';
-            }
-        }
+        let path = with_query(format!("{}/output", process(id)), values);
         let done: OutputDone = self.get("detachedOutput", &path).await?;
         Ok(done.page)
     }
@@ -185,6 +177,12 @@ impl Sandbox {
     pub async fn denials(&self) -> Result<Vec<DenialEvent>, CallError> {
         let path = format!("{}/denials", self.path);
         self.transport.list(Call::new("denials", Method::GET, &path, SHORT)).await
+    }
+
+    /// `events`: one page of the audit trail; an empty one is the end of it.
+    pub async fn events(&self, query: EventsQuery) -> Result<EventsDone, CallError> {
+        let values = [("cursor", query.cursor), ("limit", query.limit)];
+        self.get("events", &with_query("/events".to_owned(), values)).await
     }
 
     /// `checkpoint`
@@ -227,6 +225,19 @@ impl Sandbox {
         let path = format!("{}{path}", self.path);
         self.transport.call(Call::new(name, Method::POST, &path, deadline).json(body)?).await
     }
+}
+
+/// The path with those of the numbers that are given.
+fn with_query<const N: usize>(mut path: String, values: [(&str, Option<u64>); N]) -> String {
+    let mut separator = '?';
+    for (name, value) in values {
+        if let Some(value) = value {
+            // Writing to a String cannot fail.
+            let _ = write!(path, "{separator}{name}={value}");
+            separator = '&';
+        }
+    }
+    path
 }
 
 fn process(id: &ProcessId) -> String {

@@ -4,7 +4,8 @@
 //! inside would have every reader buffer the whole call before it knows what it is.
 
 use crate::contract::{
-    AdmissionMode, DetachedInput, EnsureOptions, ExecInput, OutputQuery, Recipe, StartDetachedInput,
+    AdmissionMode, DetachedInput, EnsureOptions, EventsQuery, ExecInput, OutputQuery, Recipe,
+    StartDetachedInput,
 };
 use crate::ids::{ConsumerName, ProcessId, SandboxKey};
 use crate::refusal::AdmissionFacts;
@@ -76,7 +77,9 @@ pub enum SandboxCall {
     },
     Abort,
     Denials,
-    Events,
+    Events {
+        query: EventsQuery,
+    },
     /// Admission asks whether the container that holds this slot is gone.
     SlotState {
         slot: String,

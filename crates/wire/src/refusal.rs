@@ -37,6 +37,28 @@ pub struct AdmissionFacts {
     pub retry_after_ms: u64,
 }
 
+/// What the sandbox knew when it said that its fence is busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct FenceFacts {
+    /// Calls that wait for the fence, this one not counted.
+    pub waiting: u32,
+    /// How many may.
+    pub most_waiting: u32,
+    /// How long the fence before it has been open.
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub held_for_ms: u64,
+    /// How long this call waited.
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub waited_ms: u64,
+    /// How long it may.
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub limit_ms: u64,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub retry_after_ms: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 #[serde(rename_all = "camelCase")]
@@ -58,6 +80,10 @@ pub struct Refusal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "ts", ts(optional))]
     pub admission: Option<AdmissionFacts>,
+    /// Of `fence-busy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub fence: Option<Box<FenceFacts>>,
 }
 
 impl Refusal {
@@ -69,6 +95,7 @@ impl Refusal {
             reason: None,
             retry_after_ms: None,
             admission: None,
+            fence: None,
         }
     }
     #[must_use]

@@ -8,7 +8,7 @@
 use ringfence_wire::contract::*;
 use ringfence_wire::evidence::{Evidence, KillMethod, KillScope, SeenProcess};
 use ringfence_wire::ids::*;
-use ringfence_wire::refusal::{AdmissionFacts, Refusal, RefusalKind};
+use ringfence_wire::refusal::{AdmissionFacts, FenceFacts, Refusal, RefusalKind};
 use ringfence_wire::supervisor::{
     ExecutionIdentity, FrameEncoding, OutputFrame, OutputPage, OutputStream, StdinMode, StdinResult,
     TeardownMode,
@@ -97,6 +97,12 @@ const METHODS: &[(&str, &str, &str, &str)] = &[
         "DenialEvent[] | ({ ok: false } & Refusal)",
     ),
     (
+        "One page of the audit trail, oldest first. `limit` is 1 to 1,000. For the owner of the key only.",
+        "events",
+        "key: SandboxKey, cursor?: number, limit?: number",
+        "Outcome<EventsDone>",
+    ),
+    (
         "Takes a place in the queue, or the slot if one is free and nobody waits.",
         "admissionEnqueue",
         "key: SandboxKey, recipe: Recipe",
@@ -154,7 +160,7 @@ fn declarations() -> Declarations {
     let mut all =
         Declarations { config, text: HEAD.to_owned(), written: BTreeSet::new(), needed: BTreeSet::new() };
     all.add::<ConsumerName>().add::<SandboxKey>().add::<ProcessId>().add::<IdempotencyKey>().add::<Cursor>();
-    all.add::<RefusalKind>().add::<Refusal>().add::<AdmissionFacts>();
+    all.add::<RefusalKind>().add::<Refusal>().add::<AdmissionFacts>().add::<FenceFacts>();
     all.add::<Recipe>().add::<Repo>().add::<Enforcement>();
     all.add::<AdmissionWish>().add::<AdmissionMode>().add::<EnsureOptions>().add::<Ensured>();
     all.add::<ExecInput>().add::<OnUnknown>().add::<Approval>().add::<ApprovedAt>();
@@ -177,6 +183,7 @@ fn declarations() -> Declarations {
         .add::<FrameEncoding>();
     all.add::<DetachedInput>().add::<InputDone>().add::<StdinResult>();
     all.add::<FileDone>().add::<AbortDone>().add::<Done>().add::<DenialEvent>();
+    all.add::<EventsDone>().add::<SandboxEvent>();
     all.add::<AdmissionDone>().add::<PoolStatusDone>().add::<PoolUse>();
     all.add::<SandboxesDone>().add::<ListedSandbox>();
     all

@@ -14,9 +14,22 @@ use super::Store;
 use crate::sql::StoreError;
 
 /// How many ended execs are remembered with their receipts.
-pub const MAX_RECEIPTS: u64 = 10_000;
+const MAX_RECEIPTS: u64 = 10_000;
 /// Of how many dropped execs and processes the key is still known. One that is older yet is taken for new.
-pub const MAX_FORGOTTEN: u64 = 100_000;
+const MAX_FORGOTTEN: u64 = 100_000;
+
+/// How much is remembered.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    pub receipts: u64,
+    pub forgotten: u64,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { receipts: MAX_RECEIPTS, forgotten: MAX_FORGOTTEN }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -41,6 +54,7 @@ pub struct Entry {
     pub order: Option<Order>,
     pub boot_id: Option<BootId>,
     pub outcome: Option<ExecDone>,
+    /// Of an unknown row: why. Of an open one: its key ran before, and how that ended stays unknown.
     pub detail: Option<String>,
     pub reserved_at: u64,
 }
@@ -176,14 +190,36 @@ impl Store {
         )
     }
 
-    /// The command is proven not to have run, or its caller takes the risk: the key is free, and the attestation
-    /// it had spent is unspent with it.
+    /// Its caller's own word that the command may run twice: a new reservation in the place of one whose effect is not
+    /// known. What the key had spent stays spent. One statement: cut short, the row is the one or the other.
+    pub fn reserve_again(&self, earlier: &ProcessId, entry: &Entry) -> Result<(), StoreError> {
+        self.sql.run(
+            "UPDATE ledger SET state = 'reserved', job = ?, nonce = ?, reserved_at = ?, start_order = NULL,
+                generation = NULL, boot_id = NULL, outcome = NULL, detail = ?, acknowledged = 0, ended_at = NULL
+             WHERE job = ?",
+            [
+                entry.job.as_str().into(),
+                entry.nonce.as_str().into(),
+                entry.reserved_at.into(),
+                entry.detail.as_deref().into(),
+                earlier.as_str().into(),
+            ],
+        )
+    }
+
+    /// The command is proven not to have run under this reservation: the key is free, and the attestation it had spent
+    /// is unspent with it. If it was reserved again, the key is what it was before: unknown.
     pub fn release_entry(&self, job: &ProcessId) -> Result<(), StoreError> {
         self.sql.run(
-            "DELETE FROM attestations WHERE spender IN (SELECT 'exec:' || idempotency_key FROM ledger WHERE job = ?)",
+            "DELETE FROM attestations WHERE spender IN
+                (SELECT 'exec:' || idempotency_key FROM ledger WHERE job = ? AND detail IS NULL)",
             [job.as_str().into()],
         )?;
-        self.sql.run("DELETE FROM ledger WHERE job = ?", [job.as_str().into()])
+        self.sql.run(
+            "UPDATE ledger SET state = 'unknown' WHERE job = ? AND detail IS NOT NULL",
+            [job.as_str().into()],
+        )?;
+        self.sql.run("DELETE FROM ledger WHERE job = ? AND detail IS NULL", [job.as_str().into()])
     }
 
     /// Jobs of this boot whose ends are recorded here and whose end records the supervisor still keeps for us. The
@@ -222,24 +258,24 @@ impl Store {
         Ok(())
     }
 
-    /// By row id, which grows: no scan, however long the ledger.
+    /// By row id, which grows; the `+` keeps SQLite from going by the state instead, through every row that is done.
     fn forget_oldest_receipts(&self) -> Result<(), StoreError> {
-        const OLDEST: &str = "rowid <= (SELECT MAX(rowid) FROM ledger) - ? AND state IN ('done', 'unknown')";
+        const OLDEST: &str = "rowid <= (SELECT MAX(rowid) FROM ledger) - ? AND +state IN ('done', 'unknown')";
         self.sql.run(
             &format!(
                 "INSERT OR IGNORE INTO forgotten (kind, idempotency_key, id)
                  SELECT 'exec', idempotency_key, job FROM ledger WHERE {OLDEST}"
             ),
-            [MAX_RECEIPTS.into()],
+            [self.kept.receipts.into()],
         )?;
-        self.sql.run(&format!("DELETE FROM ledger WHERE {OLDEST}"), [MAX_RECEIPTS.into()])?;
+        self.sql.run(&format!("DELETE FROM ledger WHERE {OLDEST}"), [self.kept.receipts.into()])?;
         self.forget_oldest_keys()
     }
 
     pub(super) fn forget_oldest_keys(&self) -> Result<(), StoreError> {
         self.sql.run(
             "DELETE FROM forgotten WHERE rowid <= (SELECT MAX(rowid) FROM forgotten) - ?",
-            [MAX_FORGOTTEN.into()],
+            [self.kept.forgotten.into()],
         )
     }
 

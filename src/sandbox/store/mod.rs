@@ -6,36 +6,44 @@
 //!
 //! - [`head`]: the one row about the object and its container.
 //! - [`processes`]: detached processes.
-//! - [`ledger`]: execs by idempotency key, and spent attestations.
+//! - [`ledger`]: execs by idempotency key, and spent attestations; [`exec`]: what they say to a call.
 //! - [`tables`]: slots given up, what the alarm is for, denials, events.
 
+pub mod exec;
 pub mod head;
 pub mod ledger;
 pub mod processes;
 mod schema;
 pub mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
 
 use worker::State;
 
 use crate::sql::{Sql, StoreError};
+use ledger::Kept;
 
 #[derive(Debug)]
 pub struct Store {
     sql: Sql,
     /// Nothing was ever written: every table is still to be made.
     blank: Cell<bool>,
+    kept: Kept,
 }
 
 impl Store {
     pub fn open(state: &State) -> Result<Self, StoreError> {
-        let sql = Sql::of(state)?;
+        Self::over(Sql::of(state)?)
+    }
+
+    fn over(sql: Sql) -> Result<Self, StoreError> {
         let version = schema::version(&sql)?;
         if version > 0 {
             schema::migrate(&sql, version)?;
         }
-        Ok(Self { sql, blank: Cell::new(version == 0) })
+        Ok(Self { sql, blank: Cell::new(version == 0), kept: Kept::default() })
     }
 
     /// Makes the tables, before the first write.

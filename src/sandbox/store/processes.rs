@@ -249,9 +249,9 @@ impl Store {
         self.forget_oldest_processes()
     }
 
-    /// The content of the oldest goes; that their keys and ids were used stays known.
+    /// The content of the oldest goes; that their keys and ids were used stays known. By row id, as the ledger.
     fn forget_oldest_processes(&self) -> Result<(), StoreError> {
-        const OLDEST: &str = "rowid <= (SELECT MAX(rowid) FROM processes) - ? AND settled = 1";
+        const OLDEST: &str = "rowid <= (SELECT MAX(rowid) FROM processes) - ? AND +settled = 1";
         self.sql.run(
             &format!(
                 "INSERT OR IGNORE INTO forgotten (kind, idempotency_key, id)

@@ -9,9 +9,10 @@ use serde::Deserialize;
 use crate::sql::{Sql, StoreError};
 
 /// One entry for each version, in order; version n is the n-th.
-const STEPS: [&[&str]; 1] = [&[
-    // One row: what the object knows of itself and of its container.
-    "CREATE TABLE head (
+const STEPS: [&[&str]; 2] = [
+    &[
+        // One row: what the object knows of itself and of its container.
+        "CREATE TABLE head (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         consumer TEXT NOT NULL, key TEXT NOT NULL,
         epoch INTEGER NOT NULL DEFAULT 0,
@@ -26,41 +27,50 @@ const STEPS: [&[&str]; 1] = [&[
         labels TEXT NOT NULL DEFAULT '{}',
         created_at INTEGER, expires_at INTEGER,
         wakeups INTEGER NOT NULL DEFAULT 0)",
-    // Detached processes: live ones, ended ones, tombstones.
-    "CREATE TABLE processes (
+        // Detached processes: live ones, ended ones, tombstones.
+        "CREATE TABLE processes (
         id TEXT PRIMARY KEY, idempotency_key TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL,
         record TEXT NOT NULL, settled INTEGER NOT NULL DEFAULT 0, effect_known INTEGER NOT NULL DEFAULT 1,
         start_order INTEGER NOT NULL, generation INTEGER NOT NULL, boot_id TEXT, nonce TEXT NOT NULL,
         identity TEXT NOT NULL, log_path TEXT NOT NULL, stdin INTEGER NOT NULL,
         started_at INTEGER NOT NULL, ended_at INTEGER, acknowledged INTEGER NOT NULL DEFAULT 0,
         row_schema INTEGER NOT NULL)",
-    "CREATE INDEX processes_settled ON processes (settled, started_at)",
-    // Execs by idempotency key.
-    "CREATE TABLE ledger (
+        "CREATE INDEX processes_settled ON processes (settled, started_at)",
+        // Execs by idempotency key.
+        "CREATE TABLE ledger (
         idempotency_key TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, state TEXT NOT NULL,
         job TEXT NOT NULL, nonce TEXT NOT NULL, start_order INTEGER, generation INTEGER, boot_id TEXT,
         outcome TEXT, detail TEXT, acknowledged INTEGER NOT NULL DEFAULT 0,
         reserved_at INTEGER NOT NULL, ended_at INTEGER)",
-    "CREATE INDEX ledger_state ON ledger (state, reserved_at)",
-    "CREATE TABLE attestations (
+        "CREATE INDEX ledger_state ON ledger (state, reserved_at)",
+        "CREATE TABLE attestations (
         task_id TEXT NOT NULL, ordinal INTEGER NOT NULL, command_sha256 TEXT NOT NULL,
         spender TEXT NOT NULL, approved_by TEXT NOT NULL, approved_at INTEGER NOT NULL,
         spent_at INTEGER NOT NULL, PRIMARY KEY (task_id, ordinal))",
-    "CREATE TABLE denials (
+        "CREATE TABLE denials (
         host TEXT NOT NULL, method TEXT NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL,
         count INTEGER NOT NULL, PRIMARY KEY (host, method, path, reason))",
-    // Keys and ids whose rows were dropped for space: used, and no more than that is known.
-    "CREATE TABLE forgotten (
+        // Keys and ids whose rows were dropped for space: used, and no more than that is known.
+        "CREATE TABLE forgotten (
         kind TEXT NOT NULL, idempotency_key TEXT NOT NULL, id TEXT NOT NULL UNIQUE,
         PRIMARY KEY (kind, idempotency_key))",
-    // Slots that admit nobody any more: 'ending' while the container may live, then 'releasing' until the
-    // Admission object took it back, then 'released'.
-    "CREATE TABLE slots (slot TEXT PRIMARY KEY, state TEXT NOT NULL, since INTEGER NOT NULL)",
-    // What the alarm is for.
-    "CREATE TABLE due (task TEXT PRIMARY KEY, at INTEGER NOT NULL)",
-    "CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, event TEXT NOT NULL)",
-    "CREATE TABLE schema (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL)",
-]];
+        // Slots that admit nobody any more: 'ending' while the container may live, then 'releasing' until the
+        // Admission object took it back, then 'released'.
+        "CREATE TABLE slots (slot TEXT PRIMARY KEY, state TEXT NOT NULL, since INTEGER NOT NULL)",
+        // What the alarm is for.
+        "CREATE TABLE due (task TEXT PRIMARY KEY, at INTEGER NOT NULL)",
+        "CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, event TEXT NOT NULL)",
+        "CREATE TABLE schema (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL)",
+    ],
+    // What an exec finds by its job, and what it had spent, without a look at every row.
+    &[
+        "CREATE UNIQUE INDEX ledger_job ON ledger (job)",
+        "CREATE INDEX ledger_kept_by_supervisor ON ledger (boot_id) WHERE acknowledged = 0 AND state = 'done'",
+        "CREATE INDEX processes_kept_by_supervisor ON processes (boot_id, started_at)
+            WHERE acknowledged = 0 AND settled = 1",
+        "CREATE INDEX attestations_spender ON attestations (spender)",
+    ],
+];
 
 #[derive(Deserialize)]
 struct Version {

@@ -3,7 +3,7 @@
 //! Invariant: a slot id that stands here is never used again by this object, so a late answer from the admission
 //! gate cannot start a container in a slot that was given back. Every table has a bound.
 
-use ringfence_wire::contract::{DenialEvent, SandboxEvent};
+use ringfence_wire::contract::{DenialEvent, EventsQuery, SandboxEvent};
 use serde::{Deserialize, Serialize};
 
 use super::Store;
@@ -16,6 +16,8 @@ pub const MAX_DENIALS: u64 = 1_000;
 pub const OVERFLOW: &str = "(more)";
 /// Events kept, newest last.
 pub const MAX_EVENTS: u64 = 1_000;
+/// Of them in one page, unless it is asked for otherwise.
+const EVENTS_PAGE: u64 = 200;
 
 /// One reason for an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +48,18 @@ impl Task {
             Self::Destroy => "destroy",
         }
     }
+}
+
+/// The three steps in which a slot ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SlotEnd {
+    /// It admits nobody any more; its container may live.
+    Ending,
+    /// Its container is seen gone; the Admission object is to take it back.
+    Releasing,
+    /// The Admission object has it back.
+    Released,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -86,15 +100,6 @@ impl Store {
         Ok(!rows.is_empty())
     }
 
-    pub fn slot_is_ending(&self, slot: &str) -> Result<bool, StoreError> {
-        #[derive(Deserialize)]
-        struct Found {}
-        let found: Option<Found> = self
-            .sql
-            .row("SELECT 1 AS found FROM slots WHERE slot = ? AND state = 'ending'", [slot.into()])?;
-        Ok(found.is_some())
-    }
-
     pub fn slots_to_release(&self) -> Result<Vec<String>, StoreError> {
         #[derive(Deserialize)]
         struct Row {
@@ -105,12 +110,14 @@ impl Store {
         Ok(rows.into_iter().map(|row| row.slot).collect())
     }
 
-    pub fn slot_was_given_up(&self, slot: &str) -> Result<bool, StoreError> {
+    /// How far the slot's end is; none for one that was not given up.
+    pub fn slot_end(&self, slot: &str) -> Result<Option<SlotEnd>, StoreError> {
         #[derive(Deserialize)]
-        struct Found {}
-        let found: Option<Found> =
-            self.sql.row("SELECT 1 AS found FROM slots WHERE slot = ?", [slot.into()])?;
-        Ok(found.is_some())
+        struct Row {
+            state: SlotEnd,
+        }
+        let row: Option<Row> = self.sql.row("SELECT state FROM slots WHERE slot = ?", [slot.into()])?;
+        Ok(row.map(|row| row.state))
     }
 
     pub fn set_due(&self, task: Task, at: u64) -> Result<(), StoreError> {
@@ -169,22 +176,72 @@ impl Store {
         }
     }
 
-    /// Oldest first. One that this version cannot read is left out.
-    pub fn events(&self) -> Result<Vec<SandboxEvent>, StoreError> {
+    /// A page of events, oldest first. One that this version cannot read is left out.
+    pub fn events(&self, query: EventsQuery) -> Result<EventsPage, StoreError> {
+        #[derive(Deserialize)]
+        struct Row {
+            seq: u64,
+            event: String,
+        }
+        #[derive(Deserialize)]
+        struct Oldest {
+            seq: Option<u64>,
+        }
+        let cursor = query.cursor.unwrap_or(0);
+        if self.blank.get() {
+            return Ok(EventsPage { events: Vec::new(), next: cursor, dropped: 0 });
+        }
+        let limit = query.limit.unwrap_or(EVENTS_PAGE).min(MAX_EVENTS);
+        let rows: Vec<Row> = self.sql.rows(
+            "SELECT seq, event FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
+            [cursor.into(), limit.into()],
+        )?;
+        let oldest: Option<Oldest> = self.sql.row("SELECT MIN(seq) AS seq FROM events", [])?;
+        let read = |row: &Row| {
+            let event: SandboxEvent = serde_json::from_str(&row.event).ok()?;
+            Some(SandboxEvent { seq: row.seq, ..event })
+        };
+        Ok(EventsPage {
+            next: rows.last().map_or(cursor, |row| row.seq),
+            dropped: oldest.and_then(|row| row.seq).map_or(0, |seq| seq.saturating_sub(cursor + 1)),
+            events: rows.iter().filter_map(read).collect(),
+        })
+    }
+
+    /// The newest event of this operation.
+    pub fn last_event(&self, operation: &str) -> Result<Option<SandboxEvent>, StoreError> {
         #[derive(Deserialize)]
         struct Row {
             event: String,
         }
-        if self.blank.get() {
-            return Ok(Vec::new());
-        }
-        let rows: Vec<Row> = self.sql.rows("SELECT event FROM events ORDER BY seq", [])?;
-        Ok(rows.iter().filter_map(|row| serde_json::from_str(&row.event).ok()).collect())
+        let row: Option<Row> = self.sql.row(
+            "SELECT event FROM events WHERE json_extract(event, '$.operation') = ? ORDER BY seq DESC LIMIT 1",
+            [operation.into()],
+        )?;
+        Ok(row.and_then(|row| serde_json::from_str(&row.event).ok()))
     }
 
-    /// Adds one event, as JSON text.
-    pub fn log_event(&self, event: &str, now: u64) -> Result<(), StoreError> {
-        self.sql.run("INSERT INTO events (at, event) VALUES (?, ?)", [now.into(), event.into()])?;
-        self.sql.run("DELETE FROM events WHERE seq <= (SELECT MAX(seq) FROM events) - ?", [MAX_EVENTS.into()])
+    /// Adds one event and returns its number.
+    pub fn log_event(&self, event: &SandboxEvent) -> Result<u64, StoreError> {
+        #[derive(Deserialize)]
+        struct Row {
+            seq: u64,
+        }
+        let text = serde_json::to_string(event)?;
+        let row: Option<Row> = self.sql.row(
+            "INSERT INTO events (at, event) VALUES (?, ?) RETURNING seq",
+            [event.at.into(), (&text).into()],
+        )?;
+        let seq = row.map(|row| row.seq).ok_or_else(|| StoreError("an event got no number".to_owned()))?;
+        self.sql.run("DELETE FROM events WHERE seq <= ?", [seq.saturating_sub(MAX_EVENTS).into()])?;
+        Ok(seq)
     }
+}
+
+/// What one look at the events gives.
+#[derive(Debug)]
+pub struct EventsPage {
+    pub events: Vec<SandboxEvent>,
+    pub next: u64,
+    pub dropped: u64,
 }

@@ -6,6 +6,7 @@ pub(crate) mod denials;
 pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod engine;
+pub(crate) mod events;
 pub(crate) mod guard;
 pub(crate) mod logs;
 pub(crate) mod ps;

@@ -210,7 +210,16 @@ async fn end(client: &Client, found: &[Finding]) -> Ends {
     let mut calls = tokio::task::JoinSet::new();
     for finding in found {
         let sandbox = client.sandbox(finding.key.as_str());
-        calls.spawn(async move { (sandbox.key().to_string(), sandbox.abort().await) });
+        let bare = finding.why == Why::NoContainer;
+        calls.spawn(async move {
+            let ended = sandbox.abort().await;
+            if bare && ended.as_ref().is_ok_and(|done| done.container_gone) {
+                // Its sandbox may never have been made, and so knows no slot to give back: the gate asks it. What fails
+                // here the gate does by itself when the lease has ended.
+                let _ = sandbox.admission_release().await;
+            }
+            (sandbox.key().to_string(), ended)
+        });
     }
     calls.join_all().await.into_iter().collect()
 }
