@@ -5,11 +5,13 @@
 
 use crate::world::{World, tests};
 use ringfence_e2e::control::{Action, Call, CallLog, Match};
-use ringfence_e2e::eventually::eventually;
-use ringfence_e2e::facade::{Sandbox, done, fresh_key, fresh_word, long_sleep, now_ms, refused, start_input};
+use ringfence_e2e::eventually::{eventually, until};
+use ringfence_e2e::facade::{
+    Sandbox, done, fresh_key, fresh_word, long_sleep, now_ms, recipe, refused, start_input,
+};
 use ringfence_e2e::stack::Setup;
 use ringfence_e2e::witness::say;
-use ringfence_wire::contract::{ExecDone, PoolStatusDone, StartDetachedDone};
+use ringfence_wire::contract::{Ensured, ExecDone, PoolStatusDone, SandboxesDone, StartDetachedDone};
 use ringfence_wire::refusal::{Outcome, RefusalKind};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -18,7 +20,8 @@ use std::sync::Arc;
 tests! {
     shared:
         an_exec_whose_container_an_abort_could_not_end_does_not_say_that_it_was_destroyed,
-        an_abort_of_a_sandbox_that_was_never_booted_says_so_and_boots_nothing;
+        an_abort_of_a_sandbox_that_was_never_booted_says_so_and_boots_nothing,
+        a_teardown_over_its_time_is_an_orphan_by_name_and_keeps_its_slot_until_the_alarm_has_ended_it;
     own Setup::default =>
         an_abort_at_each_await_of_a_boot_leaves_nothing_running_and_the_slot_free_once,
         an_abort_at_each_await_of_a_start_leaves_nothing_running_and_the_slot_free_once;
@@ -129,19 +132,10 @@ async fn an_exec_whose_container_an_abort_could_not_end_does_not_say_that_it_was
 ) {
     let sandbox = world.sandbox().await;
     done(sandbox.ensure().await);
-    let container = sandbox.container().await.expect("it was booted");
     let (sleep, mark) = long_sleep();
     let exec = sandbox.exec_meanwhile(&sleep);
     let process = sandbox.process_with(&mark).await;
-    let destroy = Match {
-        plane: "docker".to_owned(),
-        method: Some("DELETE".to_owned()),
-        container: Some(container.name),
-        ..Match::default()
-    };
-    // Every try of this destroy; the alarm comes later.
-    let refuse = Action::Answer { status: 500, body: "no".to_owned() };
-    world.stack.control().fault(destroy, refuse, 20).await;
+    refuse_every_destroy(&sandbox).await;
 
     let aborted = sandbox.abort().await;
 
@@ -153,6 +147,75 @@ async fn an_exec_whose_container_an_abort_could_not_end_does_not_say_that_it_was
     sandbox.clear_faults().await;
     assert!(sandbox.abort().await.container_gone);
     assert!(sandbox.try_init().await.is_none());
+}
+
+async fn a_teardown_over_its_time_is_an_orphan_by_name_and_keeps_its_slot_until_the_alarm_has_ended_it(
+    world: Arc<World>,
+) {
+    let (sandbox, run) = (world.sandbox().await, fresh_word());
+    let options = json!({ "labels": { "run": run } });
+    let args = [recipe(), json!({ "mode": "refuse" }), options];
+    done(sandbox.call::<Ensured>("ensureSandbox", &args).await);
+    let init = sandbox.init().await;
+    refuse_every_destroy(&sandbox).await;
+
+    for _ in 0..2 {
+        let aborted = sandbox.abort().await;
+        assert!(!aborted.container_gone && aborted.detail.is_some(), "{aborted:?}");
+    }
+
+    assert!(init.is_alive());
+    let trail = sandbox.events().await.events;
+    let orphans: Vec<_> = trail.iter().filter(|event| event.operation == "OrphanedSandbox").collect();
+    assert_eq!(orphans.len(), 2, "one for each teardown that was given up: {trail:?}");
+    for orphan in orphans {
+        assert_eq!((orphan.consumer.as_str(), orphan.key.as_str()), ("alpha", sandbox.key.as_str()));
+        assert_eq!(orphan.labels.as_ref().and_then(|labels| labels.get("run")), Some(&run));
+        assert_eq!((orphan.ok, orphan.reason.as_deref()), (false, Some("container-not-gone")));
+        assert!(orphan.duration_ms > 0, "{orphan:?}");
+    }
+    let line = || async {
+        let log = world.stack.worker_log();
+        log.lines()
+            .any(|l| l.contains("OrphanedSandbox") && l.contains(&run) && l.contains(&sandbox.key))
+            .then_some(())
+    };
+    eventually("the log names it", line).await;
+
+    // Its slot is not said to be free, and nothing boots beside what may still run.
+    let since = world.stack.control().now().await;
+    let refusal = refused(sandbox.ensure().await, RefusalKind::SandboxUnavailable);
+    assert_eq!(refusal.reason.as_deref(), Some("slot-ending"), "{refusal:?}");
+    assert!(refusal.retry_after_ms.is_some_and(|ms| ms > 0), "{refusal:?}");
+    sandbox.calls_since(since).await.assert_none("docker POST /containers/*");
+    assert!(listed(&sandbox).await, "the registry shows it");
+
+    // Nobody calls: the alarm ends it.
+    sandbox.clear_faults().await;
+    until("the alarm has ended its container", || !init.is_alive()).await;
+    let slot = || async { (!listed(&sandbox).await).then_some(()) };
+    eventually("its slot is free", slot).await;
+    let ended = sandbox.events().await.events;
+    assert!(ended.iter().any(|event| event.operation == "destroy" && event.ok), "{ended:?}");
+    done(sandbox.ensure().await);
+}
+
+async fn listed(sandbox: &Sandbox) -> bool {
+    let answer = sandbox.stack.http("GET", "/v1/sandboxes", Some(sandbox.stack.token("alpha")), "").await;
+    done(answer.json::<Outcome<SandboxesDone>>()).sandboxes.iter().any(|s| s.key.as_str() == sandbox.key)
+}
+
+/// Each try to remove its container, however often, until its faults are cleared.
+async fn refuse_every_destroy(sandbox: &Sandbox) {
+    let container = sandbox.container().await.expect("it was booted");
+    let destroy = Match {
+        plane: "docker".to_owned(),
+        method: Some("DELETE".to_owned()),
+        container: Some(container.name),
+        ..Match::default()
+    };
+    let refuse = Action::Answer { status: 500, body: "no".to_owned() };
+    sandbox.stack.control().fault(destroy, refuse, 1_000).await;
 }
 
 async fn an_abort_of_a_sandbox_that_was_never_booted_says_so_and_boots_nothing(world: Arc<World>) {

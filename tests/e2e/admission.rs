@@ -11,20 +11,33 @@ use ringfence_e2e::witness::say;
 use ringfence_wire::contract::{AdmissionDone, DetachedStatus, Done, Ensured, PoolStatusDone, PoolUse};
 use ringfence_wire::refusal::{Outcome, RefusalKind};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 tests! {
     own Setup::default =>
         sixty_four_sandboxes_share_six_slots_first_come_first_served,
-        six_silent_jobs_hold_their_six_slots_to_the_end,
-        a_slot_is_freed_by_abort_checkpoint_and_expiry_and_by_nothing_twice;
+        a_slot_is_freed_by_abort_checkpoint_and_expiry_and_by_nothing_twice,
+        pools_are_told_by_consumer_and_a_payload_chooses_none,
+        a_refusal_says_when_to_come_back_by_either_face;
+    own short_lease =>
+        six_silent_jobs_of_two_leases_hold_their_six_slots_to_the_end,
+        a_slot_that_its_consumer_never_came_to_use_is_freed_when_its_lease_has_ended;
 }
 
 const CAP: usize = 6;
 const CROWD: usize = 64;
-/// Longer than an idle object stays in memory and than a container outlives one that forgot it (10 s each).
-const SILENCE_S: u32 = 30;
+/// A twenty-fourth of the default, so that what takes 20 minutes takes 50 s.
+const LEASE_MS: u64 = 25_000;
+/// Two leases: with the default it would be 20 minutes. Many times as long as an idle object stays in memory and as a
+/// container outlives one that forgot it.
+const SILENCE_S: u64 = 2 * LEASE_MS / 1_000;
+
+fn short_lease() -> Setup {
+    let times = json!({ "slotLeaseMs": LEASE_MS, "inactivityMs": 10_000, "evictionMs": 14_000 });
+    Setup { vars: [("TIMES".to_owned(), times)].into(), ..Setup::default() }
+}
 
 async fn sixty_four_sandboxes_share_six_slots_first_come_first_served(world: Arc<World>) {
     let mut waiting = Vec::new();
@@ -74,7 +87,8 @@ async fn sixty_four_sandboxes_share_six_slots_first_come_first_served(world: Arc
     assert_eq!(pool(&world).await.busy, 0);
 }
 
-async fn six_silent_jobs_hold_their_six_slots_to_the_end(world: Arc<World>) {
+async fn six_silent_jobs_of_two_leases_hold_their_six_slots_to_the_end(world: Arc<World>) {
+    let begun = Instant::now();
     let mut holders = Vec::new();
     for _ in 0..CAP {
         let (sandbox, word) = (world.sandbox().await, fresh_word());
@@ -87,14 +101,17 @@ async fn six_silent_jobs_hold_their_six_slots_to_the_end(world: Arc<World>) {
         let refusal = refused(seventh.ensure().await, RefusalKind::AdmissionRefused);
         let facts = refusal.admission.expect("a refusal of the gate says what it knew");
         assert_eq!((facts.pool_busy as usize, facts.cap as usize), (CAP, CAP), "{facts:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(facts.retry_after_ms.min(500))).await;
+        tokio::time::sleep(Duration::from_millis(facts.retry_after_ms.min(500))).await;
     }
     for (sandbox, id, _) in &holders {
         let exited = DetachedStatus::Exited { exit_code: Some(0), signal: None };
         let look = || async { (sandbox.status(id.as_str()).await == exited).then_some(()) };
         eventually("a silent job's end is told", look).await;
     }
+    assert!(begun.elapsed() >= Duration::from_millis(2 * LEASE_MS), "{:?}", begun.elapsed());
     refused(seventh.ensure().await, RefusalKind::AdmissionRefused);
+    let most = most_containers(&world.stack.control().calls_since(0).await);
+    assert_eq!(most, CAP, "no seventh container ran");
     holders[0].0.abort().await;
     done(seventh.ensure().await);
 }
@@ -126,10 +143,75 @@ async fn a_slot_is_freed_by_abort_checkpoint_and_expiry_and_by_nothing_twice(wor
     assert_ne!(kept.container().await.map(|c| c.state), None);
 }
 
+async fn a_slot_that_its_consumer_never_came_to_use_is_freed_when_its_lease_has_ended(world: Arc<World>) {
+    let (vanished, since) = (world.sandbox().await, Instant::now());
+    let place: AdmissionDone = done(vanished.call("admissionEnqueue", &[recipe()]).await);
+    assert!(place.admitted);
+    assert_eq!(pool(&world).await.busy, 1);
+    loop {
+        let PoolUse { busy, unreachable, .. } = pool(&world).await;
+        if busy == 0 {
+            break;
+        }
+        assert_eq!(unreachable, 0, "its sandbox answers, though it was never made");
+        assert!(since.elapsed() < Duration::from_millis(2 * LEASE_MS), "it is kept for ever");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(since.elapsed() >= Duration::from_millis(LEASE_MS), "{:?}", since.elapsed());
+    // It comes back late, and is admitted anew.
+    done(vanished.ensure().await);
+}
+
+async fn pools_are_told_by_consumer_and_a_payload_chooses_none(world: Arc<World>) {
+    let mut wish = recipe();
+    wish["pool"] = json!("task");
+    for (binding, n) in [("ALPHA", 2), ("BETA", 1)] {
+        for _ in 0..n {
+            let sandbox = world.sandbox_of(binding, &fresh_word()).await;
+            let options = json!({ "pool": "task", "labels": { "pool": "task" } });
+            let args = [wish.clone(), json!({ "mode": "refuse", "pool": "task" }), options];
+            done(sandbox.call::<Ensured>("ensureSandbox", &args).await);
+        }
+    }
+    let by_consumer = BTreeMap::from([("alpha".to_owned(), 2), ("beta".to_owned(), 1)]);
+    let answer = world.stack.http("GET", "/v1/pools", Some(world.stack.token("beta")), "").await;
+    let Outcome::Done(over_http) = answer.json::<Outcome<PoolStatusDone>>() else {
+        panic!("{}", answer.text())
+    };
+    for pools in [over_http.pools, pools(&world).await] {
+        let lean = pools.iter().find(|pool| pool.pool == "lean").expect("the pool of these consumers");
+        assert_eq!((lean.cap as usize, lean.busy, lean.waiting, lean.unreachable), (CAP, 3, 0, 0));
+        assert_eq!(lean.consumers, by_consumer);
+        assert!(pools.iter().filter(|pool| pool.pool != "lean").all(|pool| pool.busy == 0), "{pools:?}");
+    }
+}
+
+async fn a_refusal_says_when_to_come_back_by_either_face(world: Arc<World>) {
+    for _ in 0..CAP {
+        let place: AdmissionDone = done(world.sandbox().await.call("admissionEnqueue", &[recipe()]).await);
+        assert!(place.admitted);
+    }
+    let late = world.sandbox().await;
+    let refusal = refused(late.ensure().await, RefusalKind::AdmissionRefused);
+    let facts = refusal.admission.expect("a refusal of the gate says what it knew");
+    assert_eq!((facts.pool.as_str(), facts.pool_busy as usize, facts.position), ("lean", CAP, None));
+    assert!(refusal.retry_after_ms == Some(facts.retry_after_ms) && facts.retry_after_ms > 0, "{facts:?}");
+    let path = format!("/v1/sandboxes/{}", late.key);
+    let body = json!({ "recipe": recipe(), "admission": { "mode": "queue" } }).to_string();
+    let answer = world.stack.http("POST", &path, Some(world.stack.token("alpha")), body).await;
+    let queued = refused(answer.json::<Outcome<Ensured>>(), RefusalKind::AdmissionRefused);
+    let facts = queued.admission.expect("it waits, and is told where");
+    assert_eq!(facts.position, Some(1), "{facts:?}");
+    let seconds = facts.retry_after_ms.div_ceil(1_000).to_string();
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some(seconds.as_str())));
+}
+
+async fn pools(world: &World) -> Vec<PoolUse> {
+    done(world.stack.rpc("ALPHA", "poolStatus", json!([])).await.outcome::<PoolStatusDone>()).pools
+}
+
 async fn pool(world: &World) -> PoolUse {
-    let status = world.stack.rpc("ALPHA", "poolStatus", json!([])).await.outcome::<PoolStatusDone>();
-    let Outcome::Done(status) = status else { panic!("{status:?}") };
-    status.pools.into_iter().find(|p| p.pool == "lean").expect("the pool of these tests")
+    pools(world).await.into_iter().find(|p| p.pool == "lean").expect("the pool of these tests")
 }
 
 /// The most sandboxes whose container ran at the same time, by the engine's log.

@@ -21,6 +21,7 @@ tests! {
         run_under_a_fence_tells_the_same_and_what_the_command_left,
         a_run_that_times_out_says_so_and_leaves_no_container,
         an_interrupted_run_tears_down_within_its_grace,
+        a_grace_that_is_no_time_is_a_warning_and_the_default,
         abort_ends_several_sandboxes_and_may_be_repeated,
         what_cannot_be_done_is_said_and_is_no_success;
 }
@@ -143,6 +144,20 @@ async fn an_interrupted_run_tears_down_within_its_grace(world: Arc<World>) {
     assert!(!end.err.contains("Orphaned"), "{}", end.err);
     assert!(!process.is_alive(), "dead after");
     assert!(!sandbox.container().await.is_some_and(|container| container.is_running()));
+}
+
+async fn a_grace_that_is_no_time_is_a_warning_and_the_default(world: Arc<World>) {
+    for (grace, warned) in
+        [("soon", true), ("-1", true), ("NaN", true), ("1e300", true), ("0.5", false), ("7", false)]
+    {
+        let sandbox = world.sandbox().await;
+        let mut run =
+            world.stack.ringfence(&["run", "--timeout", "60s", "--key", &sandbox.key, "--", "true"]);
+        let run = said(run.env("RINGFENCE_TEARDOWN_GRACE", grace).spawn().expect("it starts")).await;
+        assert_eq!(run.code, Some(0), "{grace}: {run:?}");
+        let warning = format!("RINGFENCE_TEARDOWN_GRACE={grace} is not a number of seconds; using 5");
+        assert_eq!(run.err.contains(&warning), warned, "{grace}: {}", run.err);
+    }
 }
 
 async fn abort_ends_several_sandboxes_and_may_be_repeated(world: Arc<World>) {

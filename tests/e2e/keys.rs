@@ -5,6 +5,7 @@ use crate::world::{World, tests};
 use futures::future::join_all;
 use ringfence_e2e::eventually::until;
 use ringfence_e2e::facade::{done, exec_input, fresh_key, fresh_word, long_sleep, refused};
+use ringfence_e2e::stack::Setup;
 use ringfence_e2e::witness::say;
 use ringfence_wire::contract::{ExecDone, ReceiptEnd};
 use ringfence_wire::refusal::{Outcome, RefusalKind};
@@ -20,6 +21,8 @@ tests! {
         of_16_calls_in_flight_under_one_key_one_runs_and_15_get_its_receipt,
         an_exec_under_a_used_key_with_another_command_is_a_conflict,
         a_full_queue_for_the_fence_says_busy_with_facts_and_look_ups_go_on;
+    own short_wait =>
+        a_wait_for_the_fence_ends_at_its_deadline_with_facts_and_frees_its_place;
 }
 
 /// How many calls may wait for a sandbox's fence.
@@ -135,7 +138,14 @@ async fn a_full_queue_for_the_fence_says_busy_with_facts_and_look_ups_go_on(worl
         }
         let refusal = refused(call.await.expect("the call was not cancelled"), RefusalKind::FenceBusy);
         assert!(refusal.retry_after_ms.is_some_and(|ms| ms > 0), "{refusal:?}");
-        assert!(refusal.message.contains("64 calls wait"), "{refusal:?}");
+        let facts = refusal.fence.expect("a busy fence says what it knew");
+        assert_eq!((facts.waiting, facts.most_waiting), (64, 64), "{facts:?}");
+        assert_eq!(
+            (facts.limit_ms, Some(facts.retry_after_ms)),
+            (60_000, refusal.retry_after_ms),
+            "{facts:?}"
+        );
+        assert!(facts.waited_ms < 1_000, "a full queue is told at once: {facts:?}");
         busy += 1;
     }
     assert_eq!((busy, rest.len()), (2, MAX_WAITING));
@@ -157,4 +167,39 @@ async fn a_full_queue_for_the_fence_says_busy_with_facts_and_look_ups_go_on(worl
         Outcome::Done(done) => assert_eq!(done.receipt.end, ReceiptEnd::Killed, "{done:?}"),
         Outcome::Refused(refusal) => assert_eq!(refusal.kind, RefusalKind::EffectUnknown, "{refusal:?}"),
     }
+}
+
+const SHORT_WAIT_MS: u64 = 3_000;
+
+fn short_wait() -> Setup {
+    let vars = [("TIMES".to_owned(), json!({ "fenceWaitMs": SHORT_WAIT_MS }))];
+    Setup { vars: vars.into(), ..Setup::default() }
+}
+
+async fn a_wait_for_the_fence_ends_at_its_deadline_with_facts_and_frees_its_place(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    done(sandbox.ensure().await);
+    let (sleep, mark) = long_sleep();
+    let holder = sandbox.exec_meanwhile(&sleep);
+    sandbox.process_with(&mark).await;
+
+    // Twice as many as fit, one queue after the other: who gave up is in nobody's way.
+    for _ in 0..2 {
+        let waiting = join_all((0..MAX_WAITING).map(|_| sandbox.exec("true"))).await;
+        for outcome in waiting {
+            let refusal = refused(outcome, RefusalKind::FenceBusy);
+            let facts = refusal.fence.expect("a busy fence says what it knew");
+            assert_eq!(facts.limit_ms, SHORT_WAIT_MS, "{facts:?}");
+            assert!(facts.waited_ms >= SHORT_WAIT_MS && facts.held_for_ms >= facts.waited_ms, "{facts:?}");
+            assert!((facts.waiting as usize) < MAX_WAITING, "this one is not counted: {facts:?}");
+        }
+    }
+    let path = format!("/v1/sandboxes/{}/exec", sandbox.key);
+    let body = exec_input(&fresh_key(), "true").to_string();
+    let answer = world.stack.http("POST", &path, Some(world.stack.token("alpha")), body).await;
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")), "{}", answer.text());
+
+    sandbox.abort().await;
+    drop(holder.await);
+    assert_eq!(done(sandbox.exec("echo free").await).receipt.tail, "free\n");
 }

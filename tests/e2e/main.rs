@@ -19,12 +19,15 @@ mod fences;
 mod input;
 mod keys;
 mod lifetimes;
+mod migrations;
 mod panics;
 mod reap;
 mod registry;
 mod restarts;
 mod rounds;
 mod tickets;
+mod trail;
+mod vanished;
 mod world;
 
 use libtest_mimic::{Arguments, Conclusion};
@@ -54,12 +57,15 @@ fn run(arguments: &Arguments) -> Conclusion {
         input::tests(),
         keys::tests(),
         lifetimes::tests(),
+        migrations::tests(),
         registry::tests(),
         reap::tests(),
         faults::tests(),
         rounds::tests(),
         panics::tests(),
         egress::tests(),
+        trail::tests(),
+        vanished::tests(),
     ];
     let trials = cases.into_iter().flatten().map(|case| world.trial(case)).collect();
     let conclusion = libtest_mimic::run(arguments, trials);

@@ -6,10 +6,12 @@ use crate::world::{World, tests};
 use ringfence_core::seal::{Subject, seal};
 use ringfence_core::ticket::Secrets;
 use ringfence_e2e::command::{Said, said};
+use ringfence_e2e::control::{Action, Match};
 use ringfence_e2e::eventually::{eventually, until};
-use ringfence_e2e::facade::{Rpc, Sandbox, done, fresh_word, long_sleep};
+use ringfence_e2e::facade::{Rpc, Sandbox, done, fresh_word, long_sleep, recipe};
 use ringfence_e2e::http::Endpoint;
 use ringfence_e2e::stack::Setup;
+use ringfence_wire::contract::AdmissionDone;
 use ringfence_wire::internal::{AdmissionAnswer, AdmissionCall, AdmissionRequest, INTERNAL_VERSION};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -22,12 +24,15 @@ tests! {
         wrong_usage_ends_with_2_and_touches_nothing;
     own Setup::default =>
         a_container_whose_slot_was_lost_is_found_and_ended,
-        where_no_engine_is_known_reap_says_that_it_did_not_look;
+        where_no_engine_is_known_reap_says_that_it_did_not_look,
+        a_slot_without_a_container_is_found_and_given_back,
+        an_interrupted_reap_ends_with_130_and_what_it_began_goes_on;
 }
 
 const CLEAN: Option<i32> = Some(0);
 const FOUND: Option<i32> = Some(1);
 const USAGE: Option<i32> = Some(2);
+const INTERRUPTED: Option<i32> = Some(130);
 
 async fn what_is_older_than_asked_for_is_found_by_its_label_and_ended_only_with_kill(world: Arc<World>) {
     let run = fresh_word();
@@ -103,6 +108,58 @@ async fn where_no_engine_is_known_reap_says_that_it_did_not_look(world: Arc<Worl
     let blind = said(reap.current_dir(away.path()).spawn().expect("it starts")).await;
     let document: Value = serde_json::from_str(&blind.out).expect("JSON");
     assert_eq!((blind.code, &document["containersLookedAt"]), (CLEAN, &json!(false)), "{blind:?}");
+}
+
+async fn a_slot_without_a_container_is_found_and_given_back(world: Arc<World>) {
+    /// `reap` takes a younger one for one whose container is under way.
+    const BOOT: Duration = Duration::from_secs(60);
+    let (bare, kept) = (world.sandbox().await, world.sandbox().await);
+    done(kept.ensure().await);
+    let place: AdmissionDone = done(bare.call("admissionEnqueue", &[recipe()]).await);
+    assert!(place.admitted);
+    let young = beside_the_engine(&world, &["reap"]).await;
+    assert_eq!(young.code, CLEAN, "{young:?}");
+    tokio::time::sleep(BOOT + Duration::from_secs(1)).await;
+
+    let dry = beside_the_engine(&world, &["reap", "--json"]).await;
+    assert_eq!(dry.code, FOUND, "{dry:?}");
+    assert_eq!(keys(&dry), [(bare.key.clone(), "no-container".to_owned())]);
+    let since = world.stack.control().now().await;
+    let killed = beside_the_engine(&world, &["reap", "--kill"]).await;
+    assert_eq!(killed.code, CLEAN, "{killed:?}");
+    bare.calls_since(since).await.assert_none("docker POST *");
+    let freed = || async {
+        let sandboxes = world.stack.ringfence_said(&["ps"]).await.out;
+        (!sandboxes.contains(&bare.key)).then_some(())
+    };
+    eventually("its slot is given back", freed).await;
+    assert!(kept.init().await.is_alive());
+    assert_eq!(beside_the_engine(&world, &["reap"]).await.code, CLEAN);
+}
+
+async fn an_interrupted_reap_ends_with_130_and_what_it_began_goes_on(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    done(sandbox.ensure().await);
+    let init = sandbox.init().await;
+    let destroy = Match {
+        plane: "docker".to_owned(),
+        method: Some("DELETE".to_owned()),
+        container: sandbox.container().await.map(|container| container.name),
+        ..Match::default()
+    };
+    world.stack.control().fault(destroy, Action::Delay { ms: 5_000 }, 1).await;
+    let since = world.stack.control().now().await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let reap = world.stack.ringfence(&["reap", "--older-than", "1s", "--kill"]).spawn().expect("it starts");
+    let begun = || async { (sandbox.calls_since(since).await.count("docker DELETE *") > 0).then_some(()) };
+    eventually("the end of the sandbox is under way", begun).await;
+
+    let pid = reap.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("it runs"), rustix::process::Signal::INT).expect("it runs");
+    let end = said(reap).await;
+    assert_eq!(end.code, INTERRUPTED, "{end:?}");
+    assert!(init.is_alive(), "it did not wait for what it began");
+    until("what it began goes on", || !init.is_alive()).await;
 }
 
 /// As beside a running `ringfence dev`: with the file that says where the engine is.

@@ -8,8 +8,8 @@ use crate::processes::{self, Process};
 use crate::stack::Stack;
 use anyhow::{Result, ensure};
 use ringfence_wire::contract::{
-    AbortDone, DenialEvent, DetachedStatus, Ensured, ExecDone, ListDone, OutputDone, StartDetachedDone,
-    StatusDone, StopDone,
+    AbortDone, DenialEvent, DetachedStatus, Ensured, EventsDone, ExecDone, ListDone, OutputDone,
+    StartDetachedDone, StatusDone, StopDone,
 };
 use ringfence_wire::refusal::{Outcome, Refusal, RefusalKind};
 use serde::Deserialize;
@@ -192,6 +192,11 @@ impl Sandbox {
 
     pub async fn output(&self, id: &str) -> OutputDone {
         done(self.call("detachedOutput", &[json!(id)]).await)
+    }
+
+    /// The audit trail, as much of it as one page holds.
+    pub async fn events(&self) -> EventsDone {
+        done(self.call("events", &[]).await)
     }
 
     pub async fn abort(&self) -> AbortDone {

@@ -175,6 +175,22 @@ impl Stack {
         answer_again(&mut *self.inner.lock().await).await;
     }
 
+    /// Puts storage where the runtime will look for it when a Sandbox object is first called.
+    pub fn plant(&self, object: &str, dump: &str) {
+        let directory = self.run.join("storage/v3/do").join(format!("{SUBSTRATE}-Sandbox"));
+        std::fs::create_dir_all(&directory).expect("it is ours");
+        let path = directory.join(format!("{object}.sqlite"));
+        assert!(!path.exists(), "the object has storage of its own already: {}", path.display());
+        let database = rusqlite::Connection::open(path).expect("a new database");
+        database.execute_batch(dump).expect("a dump");
+    }
+
+    /// What the Workers and their runtime have written so far.
+    pub fn worker_log(&self) -> String {
+        let log = std::fs::read(self.run.join("logs/wrangler.log")).expect("wrangler writes a log");
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
     /// Keeps the logs for whoever reads of the failure, and says where they are.
     pub fn keep_logs(&self) -> String {
         if let Some(directory) = self.directory.lock().expect("nobody panics while holding this").take() {
