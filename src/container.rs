@@ -74,6 +74,8 @@ pub struct StartOptions<'a> {
 pub struct Container {
     raw: Raw,
     exports: JsValue,
+    #[cfg(feature = "test-origins")]
+    pub connections: crate::connections::Connections,
 }
 
 impl Container {
@@ -82,7 +84,12 @@ impl Container {
         let context: &JsValue = state.as_raw();
         let raw = Reflect::get(context, &"container".into()).ok().filter(JsValue::is_object)?;
         let exports = Reflect::get(context, &"exports".into()).unwrap_or(JsValue::UNDEFINED);
-        Some(Self { raw: raw.unchecked_into(), exports })
+        Some(Self {
+            raw: raw.unchecked_into(),
+            exports,
+            #[cfg(feature = "test-origins")]
+            connections: Default::default(),
+        })
     }
 
     pub fn running(&self) -> bool {

@@ -7,6 +7,8 @@
 mod admission;
 mod clock;
 mod config;
+#[cfg(feature = "test-origins")]
+mod connections;
 mod container;
 mod egress;
 mod facade;

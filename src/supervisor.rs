@@ -109,6 +109,8 @@ pub struct Supervisor {
     generation: u64,
     /// `None` before the handshake.
     boot_id: Option<BootId>,
+    #[cfg(feature = "test-origins")]
+    connections: crate::connections::Connections,
 }
 
 impl Supervisor {
@@ -119,7 +121,14 @@ impl Supervisor {
         boot_id: Option<BootId>,
     ) -> Result<Self, ContainerError> {
         let port: JsValue = container.port(PORT)?.into();
-        Ok(Self { port: port.unchecked_into(), boot_key, generation, boot_id })
+        Ok(Self {
+            port: port.unchecked_into(),
+            boot_key,
+            generation,
+            boot_id,
+            #[cfg(feature = "test-origins")]
+            connections: container.connections.clone(),
+        })
     }
 
     /// The same supervisor over other connections.
@@ -260,6 +269,8 @@ impl Supervisor {
         }
         init.set_headers(&headers);
         let request = async {
+            #[cfg(feature = "test-origins")]
+            let _permit = self.connections.permit().await;
             let promise = self.port.fetch(&format!("http://sandbox{path}"), &init).map_err(unreachable)?;
             let answer: Response =
                 JsFuture::from(promise).await.map_err(unreachable)?.dyn_into().map_err(unreachable)?;

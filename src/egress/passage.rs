@@ -160,6 +160,8 @@ impl Passage {
 impl Inner {
     /// Ends the passage: by itself, or by aborting everything when the held call is answered or lost.
     async fn watch(self: Rc<Self>, held: Option<Promise>, told: oneshot::Receiver<Phase>, hop: AskedHop) {
+        #[cfg(feature = "panic-hook")]
+        let last = hop.url.rsplit('/').next().unwrap_or_default().to_owned();
         let must_stop = std::pin::pin!(must_stop(held));
         let done = std::pin::pin!(done(told));
         let end = match select(must_stop, done).await {
@@ -170,6 +172,8 @@ impl Inner {
             }
             Either::Right((end, _)) => end,
         };
+        #[cfg(feature = "panic-hook")]
+        crate::panic_hook::trip(crate::panic_hook::Place::PassageEnd, &last);
         let call = EgressCall::End { passage: self.id.clone(), end };
         if let Err(fault) = self.object.call(call, END_DEADLINE_MS).await {
             // The object taints the sandbox when it waits for this in vain.

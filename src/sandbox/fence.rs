@@ -97,6 +97,8 @@ impl Object {
         self.store.mark_running(&entry.job, order, up.generation, &up.boot_id)?;
         self.keep_watch()?;
         let grant = self.gate.apply(grant);
+        #[cfg(feature = "panic-hook")]
+        crate::panic_hook::trip(crate::panic_hook::Place::Apply, &input.command);
         let ran = self.run(epoch, &up, entry, input, order).await;
         grant.close();
         let torn = self.tear_down(epoch, &up, teardown_order).await;

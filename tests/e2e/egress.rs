@@ -2,21 +2,35 @@
 //! internet. Nothing is taken from a record of Ringfence but where the record itself is looked at.
 
 mod admission;
+mod crowd;
 mod cuts;
+mod order;
+mod redirects;
 mod refusals;
+mod spoof;
 
 use crate::world::{Case, World};
 use ringfence_e2e::eventually::eventually;
-use ringfence_e2e::facade::{Sandbox, done, exec_input, fresh_key};
+use ringfence_e2e::facade::{Rpc, Sandbox, done, exec_input, fresh_key};
 use ringfence_e2e::witness::Gate;
 use ringfence_wire::contract::ExecDone;
-use ringfence_wire::refusal::Outcome;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
 pub fn tests() -> Vec<Case> {
-    [admission::tests(), refusals::tests(), cuts::tests()].into_iter().flatten().collect()
+    [
+        admission::tests(),
+        refusals::tests(),
+        cuts::tests(),
+        order::tests(),
+        crowd::tests(),
+        spoof::tests(),
+        redirects::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 const CLIENT: &str = include_str!("egress/client.py");
@@ -39,7 +53,8 @@ fn client(world: &World, arguments: &str) -> String {
 /// An exec whose command waits until the test lets it end.
 struct Fence {
     gate: Gate,
-    exec: JoinHandle<Outcome<ExecDone>>,
+    /// Its caller loses the answer where a test kills the runtime.
+    exec: JoinHandle<anyhow::Result<Rpc>>,
 }
 
 impl Fence {
@@ -47,13 +62,14 @@ impl Fence {
         let gate = world.stack.witness().gate();
         input["command"] = json!(gate.wait());
         let sandbox = sandbox.clone();
-        let exec = tokio::spawn(async move { sandbox.exec_input(input).await });
+        let exec = tokio::spawn(async move { sandbox.try_call("execUnderGrant", &[input]).await });
         Self { gate, exec }
     }
 
     async fn close(self) -> ExecDone {
         self.gate.open();
-        done(self.exec.await.expect("the call was not cancelled"))
+        let answer = self.exec.await.expect("the call was not cancelled");
+        done(answer.expect("an answer").outcome())
     }
 }
 

@@ -4,6 +4,7 @@
 //   POST /object/BINDING/NAME/METHOD     the same, straight at a Durable Object
 //   GET  /object-id/BINDING/NAME         the object's id, which its container's name holds
 //   ANY  /fetch/BINDING/PATH             a plain fetch through a service binding
+//   POST /fetch-url/BINDING              the same, of the URL in the body
 //
 // It holds no state and decides nothing, so what a test sees is what the substrate said.
 
@@ -39,6 +40,8 @@ export default {
         const target = new URL(`/${rest.join("/")}`, url);
         return (env[binding] as Fetcher).fetch(new Request(target, request));
       }
+      case "fetch-url":
+        return (env[binding] as Fetcher).fetch(await request.text());
       default:
         return new Response(`the fixture has nothing named ${kind}`, { status: 404 });
     }

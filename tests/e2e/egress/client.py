@@ -2,7 +2,7 @@
 
     dial URL…              asks for every URL every 50 ms, each on a connection of its own, for ever
     deaf URL               the same, and ignores TERM
-    crowd COUNT HOST PATH  asks so often at once, each until it is let out, and waits for the answers
+    crowd COUNT HOST PATH  asks so often at once, as soon as it is let out, and waits for the answers
     keep WORD HOST PATH    asks every 50 ms on one connection from when it is let out, and says how that ended
     drain WORD HOST PATH PAUSE
                            downloads, waiting between reads, and says how much came after the end that the file
@@ -100,19 +100,31 @@ def deaf(url):
 
 
 def crowd(count, host, path):
-    def one():
-        while True:
+    let_out = threading.Event()
+
+    def one(scout):
+        held = False
+        while not held:
+            if not scout:
+                let_out.wait()
             try:
                 with opened(host) as stream:
                     stream.sendall(get(host, path))
-                    stream.settimeout(None)
-                    if b" 403 " not in stream.recv(1000):
-                        return
+                    stream.settimeout(1)
+                    try:
+                        stream.recv(1000)
+                    except TimeoutError:
+                        # A refusal comes at once.
+                        held = True
+                        let_out.set()
+                        stream.settimeout(None)
+                        stream.recv(1000)
             except OSError:
                 pass
-            time.sleep(0.2)
+            time.sleep(0.1)
 
-    threads = [threading.Thread(target=one) for _ in range(int(count))]
+    # One asks until it is let out; then all the others do.
+    threads = [threading.Thread(target=one, args=(at == 0,)) for at in range(int(count))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -148,14 +160,16 @@ def drain(word, host, path, pause):
     stream, read = admitted("download", host, path)
     say(f"{word} held")
     stream.settimeout(None)
-    came = []
+    came, end = [], f"/witness/{word}.end"
     try:
         while more := stream.recv(65536):
             came.append((time.time() * 1000, len(more)))
-            time.sleep(float(pause))
+            # Slow until the end; then it takes all there is.
+            if float(pause) and not os.path.exists(end):
+                time.sleep(float(pause))
     except OSError:
         pass
-    while not os.path.exists(end := f"/witness/{word}.end"):
+    while not os.path.exists(end):
         time.sleep(0.01)
     at = float(open(end).read())
     say(f"{word} over {sum(n for _, n in came)} {sum(n for t, n in came if t > at)}")

@@ -1,5 +1,5 @@
 //! What an origin does with a request, told by the last segment of its path, or, where a rule leaves no room there, by
-//! a `User-Agent: do WORD` (with `?QUERY` where one is due):
+//! a POST's `User-Agent: do WORD` (with `?QUERY` where one is due):
 //!
 //! | segment | what it does |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | `slow-MS` | answers after so long |
 //! | `to-STATUS` | redirects to what the percent-decoded query says; without a query it says no place |
 //! | `hops-N` | redirects to `hops-N-1`, and the last of them answers |
+//! | `loop`; `ping`, `pong` | redirects to itself; each to the other |
 //! | `cookies` | sets two |
 //! | `close` | answers and closes the connection |
 //! | anything else | reads the body and answers with method, host, target and the body's length |
@@ -34,7 +35,8 @@ pub(super) struct Exchange<'a> {
 impl Exchange<'_> {
     pub async fn serve(&mut self, seen: &Seen) -> Result<()> {
         self.read_body(seen).await?;
-        let asked = seen.header("user-agent").and_then(|agent| agent.strip_prefix("do "));
+        let agent = seen.header("user-agent").filter(|_| seen.method == "POST");
+        let asked = agent.and_then(|agent| agent.strip_prefix("do "));
         let asked = asked.unwrap_or_else(|| last(&seen.target));
         let (word, query) = asked.split_once('?').unwrap_or((asked, ""));
         if word == "quiet-known" {
@@ -72,6 +74,15 @@ impl Exchange<'_> {
             && left > 0
         {
             return self.answer(302, &format!("Location: hops-{}\r\n", left - 1), b"moved").await;
+        }
+        let back = match word {
+            "loop" => Some("loop"),
+            "ping" => Some("pong"),
+            "pong" => Some("ping"),
+            _ => None,
+        };
+        if let Some(to) = back {
+            return self.answer(302, &format!("Location: {to}\r\n"), b"moved").await;
         }
         let headers = match word {
             "cookies" => "Set-Cookie: a=1\r\nSet-Cookie: b=2; Secure\r\n",
