@@ -21,6 +21,22 @@ fn last_error() -> Errno {
     Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
+/// Bounds the segments that the other side of a connection may send. Before it connects.
+pub fn set_segment_size(socket: impl AsFd, bytes: i32) -> Result<()> {
+    let size = libc::socklen_t::try_from(mem::size_of_val(&bytes)).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the option's value is an int, read from a live variable of that size.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_MAXSEG,
+            (&raw const bytes).cast(),
+            size,
+        )
+    })
+    .map(drop)
+}
+
 /// Which side of a [`fork`] this is.
 pub enum Fork {
     Parent(Pid),

@@ -30,16 +30,29 @@ const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx3
 /// Device files every program expects.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Files of `/proc` that tell about or act on the whole machine.
-const MASKED_FILES: [&str; 10] = [
-    "kcore",
-    "keys",
-    "key-users",
-    "kmsg",
+const MASKED_FILES: [&str; 23] = [
+    "cmdline",
+    "config.gz",
+    "consoles",
+    "interrupts",
+    "iomem",
+    "ioports",
     "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "latency_stats",
+    "modules",
+    "pagetypeinfo",
     "sched_debug",
     "slabinfo",
     "sysrq-trigger",
     "timer_list",
+    "timer_stats",
     "vmallocinfo",
 ];
 /// Directories of `/proc` likewise.
@@ -256,6 +269,9 @@ fn knobs() -> io::Result<()> {
         // A job that made a user namespace of its own would hold every capability in it.
         ("user/max_user_namespaces", "0", true),
         ("net/ipv4/ip_unprivileged_port_start", port_start.as_str(), false),
+        // What a job's socket may keep unread grows no further by itself: it is what a cut request still delivers.
+        ("net/ipv4/tcp_rmem", "4096 65536 131072", false),
+        ("net/core/rmem_max", "131072", false),
     ] {
         match std::fs::write(format!("proc/sys/{knob}"), value) {
             Err(error) if needed => return Err(io::Error::new(error.kind(), format!("{knob}: {error}"))),

@@ -24,6 +24,9 @@ use tokio_rustls::LazyConfigAcceptor;
 
 /// Redirected connections served at once per container; more wait in the backlog.
 pub const MAX_CONNECTIONS: usize = 512;
+/// What the kernel may keep of an answer on its way to a client. A request that is cut still delivers what is kept
+/// anywhere on the way: a client that reads slowly must not find megabytes of it.
+const KEPT_BYTES: usize = 16 * 1024;
 /// A client that says nothing for that long waits for its server to speak first, or is no client of HTTP.
 pub const SILENCE: Duration = Duration::from_secs(2);
 /// A head, or a TLS handshake, that is not whole by then is refused.
@@ -86,6 +89,7 @@ impl Relay {
             return self.respond_tcp(stream).await;
         }
         let _ = stream.set_nodelay(true);
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, KEPT_BYTES);
         let name = self.names.name(*destination.ip());
         if let Err(reason) = self.pass(stream, destination, name.as_deref()).await {
             let host = name.unwrap_or_else(|| destination.ip().to_string());

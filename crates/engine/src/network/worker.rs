@@ -1,13 +1,18 @@
 //! The way out: workerd's egress port, which takes one `CONNECT` per connection and answers whether an interceptor
 //! takes it. 200: HTTP follows, to the Worker. Anything else (202 would mean "let it pass as it is") is a refusal.
 
+use crate::sys;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// The answer's head is far shorter.
 const MAX_ANSWER_BYTES: usize = 8 * 1024;
+/// What the kernel may keep of an answer that the relay has not read yet.
+const WINDOW_BYTES: u32 = 16 * 1024;
+/// With the bookkeeping of one it just fits the 4 KiB that the kernel counts for it.
+const SEGMENT_BYTES: i32 = 3_400;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// By what name the client meant its destination.
@@ -43,7 +48,12 @@ pub async fn tunnel(port: u16, destination: SocketAddrV4, named: Named<'_>) -> R
 
 async fn open(port: u16, destination: SocketAddrV4, named: Named<'_>) -> Result<TcpStream, Refused> {
     let unreachable = |_: std::io::Error| Refused::Unreachable;
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.map_err(unreachable)?;
+    let socket = TcpSocket::new_v4().map_err(unreachable)?;
+    // Before it connects. The window bounds what is kept here, the size of a segment what the kernel lets workerd's
+    // side keep: it allows for twice as many segments as a window takes.
+    socket.set_recv_buffer_size(WINDOW_BYTES).map_err(unreachable)?;
+    sys::set_segment_size(&socket, SEGMENT_BYTES).map_err(|errno| unreachable(errno.into()))?;
+    let mut stream = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await.map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
     let (header, name) = match named {
         Named::Host(name) => ("X-Hostname", name),
