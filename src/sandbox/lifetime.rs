@@ -187,6 +187,15 @@ impl Object {
                 console_error!("alarm: {}: {}", task.text(), refusal.message);
             }
         }
+        // The alarm that stood by in case this one was lost is for nothing once all is done.
+        match self.store.dues() {
+            Ok(dues) => {
+                if let Some(next) = dues.first().filter(|next| self.alarm_at.get() != Some(next.at)) {
+                    self.set_alarm(next.at);
+                }
+            }
+            Err(error) => console_error!("alarm: {error}"),
+        }
     }
 
     /// Counts the wake-up, puts off what is due by one retry, and sets the next alarm, before anything is done.
