@@ -5,11 +5,11 @@ use crate::world::{World, tests};
 use futures::future::join_all;
 use ringfence_e2e::control::CallLog;
 use ringfence_e2e::eventually::eventually;
-use ringfence_e2e::facade::{done, fresh_word, recipe, refused};
+use ringfence_e2e::facade::{Sandbox, done, fresh_word, recipe, refused};
 use ringfence_e2e::stack::Setup;
 use ringfence_e2e::witness::say;
 use ringfence_wire::contract::{AdmissionDone, DetachedStatus, Done, Ensured, PoolStatusDone, PoolUse};
-use ringfence_wire::refusal::{Outcome, RefusalKind};
+use ringfence_wire::refusal::{AdmissionFacts, Outcome, RefusalKind};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -18,12 +18,15 @@ use std::time::{Duration, Instant};
 tests! {
     own Setup::default =>
         sixty_four_sandboxes_share_six_slots_first_come_first_served,
+        sixty_four_at_once_are_served_in_their_order_however_those_before_them_end,
         a_slot_is_freed_by_abort_checkpoint_and_expiry_and_by_nothing_twice,
         pools_are_told_by_consumer_and_a_payload_chooses_none,
         a_refusal_says_when_to_come_back_by_either_face;
     own short_lease =>
         six_silent_jobs_of_two_leases_hold_their_six_slots_to_the_end,
         a_slot_that_its_consumer_never_came_to_use_is_freed_when_its_lease_has_ended;
+    own hooked_short_lease =>
+        a_slot_whose_sandbox_cannot_be_asked_is_kept_and_reported;
 }
 
 const CAP: usize = 6;
@@ -85,6 +88,130 @@ async fn sixty_four_sandboxes_share_six_slots_first_come_first_served(world: Arc
     let most = most_containers(&world.stack.control().calls_since(0).await);
     assert!((1..=CAP).contains(&most), "{most} containers ran at once");
     assert_eq!(pool(&world).await.busy, 0);
+}
+
+/// How one of the crowd ends, by its place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Abort,
+    Checkpoint,
+    /// It walks away from its sandbox, whose deadline ends it.
+    Expiry,
+    /// It stops asking while it waits.
+    NeverAsksAgain,
+}
+
+impl End {
+    fn of(n: usize) -> Self {
+        match n {
+            // Each holds a place until it has been silent for its time to live; the rest share what is left.
+            9 | 40 => Self::NeverAsksAgain,
+            n if n % 4 == 1 => Self::Checkpoint,
+            n if n % 8 == 3 => Self::Expiry,
+            _ => Self::Abort,
+        }
+    }
+}
+
+async fn sixty_four_at_once_are_served_in_their_order_however_those_before_them_end(world: Arc<World>) {
+    // Who was let in, and who is still in line, in the order of the line.
+    let waiting: Arc<Mutex<BTreeSet<usize>>> = Arc::new(Mutex::new((0..CROWD).collect()));
+    let mut crowd = Vec::new();
+    for n in 0..CROWD {
+        let sandbox = world.sandbox_of(["ALPHA", "BETA", "A"][n % 3], &fresh_word()).await;
+        // The line is formed one by one, so that its order is known; all that follows is at once.
+        let place: AdmissionDone = done(sandbox.call("admissionEnqueue", &[recipe()]).await);
+        assert_eq!(place.admitted, n < CAP, "{place:?}");
+        crowd.push((n, sandbox, place.admitted));
+    }
+    let calls = crowd.into_iter().map(|(n, sandbox, admitted)| {
+        let waiting = waiting.clone();
+        tokio::spawn(async move { one_of_the_crowd(n, sandbox, admitted, &waiting).await })
+    });
+    let served: Vec<bool> =
+        join_all(calls).await.into_iter().map(|one| one.expect("its facts were true")).collect();
+    let vanished = (0..CROWD).filter(|n| End::of(*n) == End::NeverAsksAgain).count();
+    assert_eq!(
+        served.iter().filter(|served| **served).count(),
+        CROWD - vanished,
+        "everybody else was served"
+    );
+
+    let most = most_containers(&world.stack.control().calls_since(0).await);
+    assert!((1..=CAP).contains(&most), "{most} containers ran at once");
+    let free = || async { (pool(&world).await.busy == 0).then_some(()) };
+    eventually("every slot is given back", free).await;
+    // Those who never asked again lose their places by themselves; whoever comes now need not wait for them.
+    assert!(pool(&world).await.waiting as usize <= vanished);
+    done(world.sandbox().await.ensure().await);
+}
+
+/// Asks until it is let in, does its work, and ends as it does. False: it never asked again.
+async fn one_of_the_crowd(
+    n: usize,
+    sandbox: Sandbox,
+    mut admitted: bool,
+    waiting: &Mutex<BTreeSet<usize>>,
+) -> bool {
+    let end = End::of(n);
+    if end == End::NeverAsksAgain {
+        return false;
+    }
+    while !admitted {
+        let attempt: AdmissionDone = done(sandbox.call("admissionAttempt", &[recipe()]).await);
+        let AdmissionFacts { pool_busy, cap, position, .. } = attempt.facts;
+        assert!(pool_busy <= cap && cap as usize == CAP, "{n}: {pool_busy} of {cap}");
+        assert_eq!(position.is_none(), attempt.admitted, "{n}: {position:?}");
+        admitted = attempt.admitted;
+        if !admitted {
+            tokio::time::sleep(Duration::from_millis(attempt.facts.retry_after_ms)).await;
+        }
+    }
+    let before = {
+        let mut waiting = waiting.lock().expect("nobody panics here");
+        waiting.remove(&n);
+        waiting.range(..n).count()
+    };
+    // Each of the first in line for whom there is a slot is let in, and nobody else.
+    assert!(before < CAP, "{n} was let in with {before} before it still waiting");
+    let lifetime = if end == End::Expiry { 8_000 } else { 60_000 };
+    let args = [recipe(), json!({ "mode": "refuse" }), json!({ "lifetimeMs": lifetime })];
+    match sandbox.call::<Ensured>("ensureSandbox", &args).await {
+        // On a loaded machine the deadline may come before the boot is over.
+        Outcome::Refused(refusal) if end == End::Expiry => {
+            assert_eq!(refusal.reason.as_deref(), Some("aborted"), "{n}: {refusal:?}");
+        }
+        outcome => drop(done(outcome)),
+    }
+    match end {
+        End::Abort => assert!(sandbox.abort().await.container_gone),
+        End::Checkpoint => drop(done(sandbox.call::<Done>("checkpoint", &[json!("a test")]).await)),
+        End::Expiry | End::NeverAsksAgain => {}
+    }
+    true
+}
+
+fn hooked_short_lease() -> Setup {
+    Setup { vars: short_lease().vars, ..Setup::hooked() }
+}
+
+async fn a_slot_whose_sandbox_cannot_be_asked_is_kept_and_reported(world: Arc<World>) {
+    // Whatever this sandbox is asked fails, so nobody knows what runs under its slot.
+    let args = json!(["panic-hook.sandbox", recipe()]);
+    let place = world.stack.rpc("ALPHA", "admissionEnqueue", args).await.outcome::<AdmissionDone>();
+    assert!(done(place).admitted);
+    let since = Instant::now();
+    while pool(&world).await.unreachable == 0 {
+        assert!(since.elapsed() < Duration::from_millis(3 * LEASE_MS), "it is not reported");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(since.elapsed() >= Duration::from_millis(LEASE_MS), "{:?}", since.elapsed());
+    for _ in 1..CAP {
+        done(world.sandbox().await.ensure().await);
+    }
+    let PoolUse { busy, unreachable, .. } = pool(&world).await;
+    assert_eq!((busy as usize, unreachable), (CAP, 1), "kept, and reported");
+    refused(world.sandbox().await.ensure().await, RefusalKind::AdmissionRefused);
 }
 
 async fn six_silent_jobs_of_two_leases_hold_their_six_slots_to_the_end(world: Arc<World>) {

@@ -154,13 +154,17 @@ async fn a_full_queue_for_the_fence_says_busy_with_facts_and_look_ups_go_on(worl
     // Neither a look-up nor a start waits for the fence.
     let started = done(sandbox.start("exit 0").await);
     assert_eq!(sandbox.list().await.processes.len(), 1);
+    sandbox.status(started.process.id.as_str()).await;
+    sandbox.output(started.process.id.as_str()).await;
     assert!(sandbox.stop(started.process.id.as_str()).await.stopped);
 
     assert!(sandbox.abort().await.container_gone);
     assert!(!held.is_alive());
     for call in rest {
         let outcome = call.await.expect("the call was not cancelled");
-        assert!(matches!(outcome, Outcome::Refused(_)), "an abort ends what waits: {outcome:?}");
+        // Cancelled, and said to be that.
+        let refusal = refused(outcome, RefusalKind::SandboxUnavailable);
+        assert_eq!(refusal.reason.as_deref(), Some("aborted"), "an abort ends what waits: {refusal:?}");
     }
     // The one that ran is told no end that was not proven: killed, or unknown.
     match holder.await.expect("the call was not cancelled") {

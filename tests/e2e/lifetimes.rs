@@ -128,7 +128,7 @@ async fn a_container_built_anew_within_a_life_ends_at_that_lifes_deadline(world:
     // Neither fuse of the second container counts from its own start: the inner one ends it while the Worker is held.
     let workerd = world.stack.workerd().await;
     workerd.signal(Signal::STOP);
-    until("it is dead", || !life.init.is_alive() || now_ms() > life.expires_at + 10_000).await;
+    until_within(Duration::from_millis(LIFE_MS + 10_000), "it is dead", || !life.init.is_alive()).await;
     let ended_at = now_ms();
     workerd.signal(Signal::CONT);
     assert!((life.expires_at..life.expires_at + 10_000).contains(&ended_at), "{ended_at} {life:?}");

@@ -135,6 +135,9 @@ async fn a_slot_without_a_container_is_found_and_given_back(world: Arc<World>) {
     eventually("its slot is given back", freed).await;
     assert!(kept.init().await.is_alive());
     assert_eq!(beside_the_engine(&world, &["reap"]).await.code, CLEAN);
+    // Meanwhile the other one, idle, was woken for its slot after its boot and for its first renewal, and for nothing else.
+    let wakeups = kept.events().await.wakeups;
+    assert!((1..=2).contains(&wakeups), "{wakeups} wake-ups in a minute");
 }
 
 async fn an_interrupted_reap_ends_with_130_and_what_it_began_goes_on(world: Arc<World>) {
