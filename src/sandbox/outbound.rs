@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use ringfence_core::egress::{self, Action, Admitted, Denial, Grant, Hop, Inspect, Method};
+use ringfence_core::egress::{self, Action, Admitted, Asked, Denial, Inspect};
 use ringfence_wire::contract::Done;
 use ringfence_wire::internal::{AskedHop, EgressCall, HopAnswer, HopCredential, HopTerms, PassageEnd};
 use subtle::ConstantTimeEq;
@@ -96,7 +96,15 @@ impl Object {
     /// The terms of an admitted hop; a refused one is counted.
     fn decide(&self, asked: &AskedHop) -> Option<HopTerms> {
         let grant = self.gate.grant().unwrap_or_default();
-        let decision = judge(&grant, asked);
+        let decision = egress::judge(
+            &grant,
+            &Asked {
+                method: &asked.method,
+                url: &asked.url,
+                declared_bytes: asked.declared_bytes,
+                upgrade: asked.upgrade,
+            },
+        );
         let terms = decision.as_ref().map(terms).unwrap_or_default();
         match egress::act(grant.position, &decision) {
             Action::Forward => Some(terms),
@@ -117,21 +125,6 @@ impl Object {
             console_error!("egress: {error}");
         }
     }
-}
-
-fn judge<'a>(grant: &'a Grant, asked: &AskedHop) -> Result<Admitted<'a>, Denial> {
-    // No repository and no profile is no egress, whatever the position.
-    if grant.is_empty() {
-        return Err(Denial::NoGrant);
-    }
-    if asked.upgrade {
-        return Err(Denial::Upgrade);
-    }
-    let url = Url::parse(&asked.url).map_err(|_| Denial::Host)?;
-    let method = Method::parse(&asked.method).ok_or(Denial::Method)?;
-    let admitted = egress::decide(grant, &Hop { method, url })?;
-    egress::body_fits(admitted.rule, asked.declared_bytes)?;
-    Ok(admitted)
 }
 
 /// What the rule that admits a hop holds it to. A position that only reports holds it to nothing.

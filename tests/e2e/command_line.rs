@@ -22,6 +22,7 @@ tests! {
         a_run_that_times_out_says_so_and_leaves_no_container,
         an_interrupted_run_tears_down_within_its_grace,
         a_grace_that_is_no_time_is_a_warning_and_the_default,
+        egress_check_says_what_would_leave_and_by_which_rule,
         abort_ends_several_sandboxes_and_may_be_repeated,
         what_cannot_be_done_is_said_and_is_no_success;
 }
@@ -157,6 +158,38 @@ async fn a_grace_that_is_no_time_is_a_warning_and_the_default(world: Arc<World>)
         assert_eq!(run.code, Some(0), "{grace}: {run:?}");
         let warning = format!("RINGFENCE_TEARDOWN_GRACE={grace} is not a number of seconds; using 5");
         assert_eq!(run.err.contains(&warning), warned, "{grace}: {}", run.err);
+    }
+}
+
+async fn egress_check_says_what_would_leave_and_by_which_rule(world: Arc<World>) {
+    let check = async |line: &str| {
+        let arguments: Vec<&str> = ["egress", "check"].into_iter().chain(line.split(' ')).collect();
+        world.stack.ringfence_said(&arguments).await
+    };
+    let allowed = check("--profile js-install GET https://registry.npmjs.org/react").await;
+    assert_eq!(allowed.code, Some(0), "{allowed:?}");
+    assert!(
+        allowed.out.starts_with("allowed\n  by js-install: GET HEAD registry.npmjs.org/*"),
+        "{}",
+        allowed.out
+    );
+    let denied = check("--profile js-install PUT https://registry.npmjs.org/react").await;
+    assert_eq!(
+        (denied.code, denied.out.as_str()),
+        (FAILED, "denied (method): the host is granted, but not for this method\n")
+    );
+    let sink = check("--profile github-api-read --enforcement report GET https://api.github.com/gists").await;
+    assert_eq!(sink.code, FAILED, "{sink:?}");
+    let report = check("--profile js-install --enforcement report --json GET https://a.test/").await;
+    let told: Value = serde_json::from_str(&report.out).expect("JSON");
+    assert_eq!(
+        (report.code, &told["verdict"], &told["reason"]),
+        (Some(0), &"forwarded".into(), &"would-deny: host".into())
+    );
+    for usage in
+        ["GET not-a-url", "--profile nope GET https://a.test/", "--repo no GET https://a.test/", "GET"]
+    {
+        assert_eq!(check(usage).await.code, USAGE, "{usage}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! The command line: what there is to say, and which command says it.
 
-use crate::commands::{abort, demo, denials, dev, doctor, engine, events, guard, logs, ps, reap, run, stop};
+use crate::commands::{
+    abort, demo, denials, dev, doctor, egress, engine, events, guard, logs, ps, reap, run, stop,
+};
 use crate::exit::Exit;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -49,6 +51,8 @@ enum Command {
     Denials(denials::Arguments),
     /// Print a sandbox's audit trail
     Events(events::Arguments),
+    /// Ask what a recipe's egress would allow
+    Egress(egress::Arguments),
     /// Serve containers to workerd in place of Docker
     Engine(engine::Arguments),
     /// Say what this machine lacks, and how to mend it
@@ -65,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Guard(arguments) => return guard::main(&arguments),
         Command::Engine(arguments) => return engine::main(arguments),
         Command::Doctor(arguments) => doctor::main(&arguments),
+        Command::Egress(arguments) => egress::main(&arguments),
         other => match tokio::runtime::Runtime::new() {
             Ok(runtime) => runtime.block_on(dispatch(other)),
             Err(error) => Err(error.into()),
@@ -91,7 +96,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Reap(arguments) => reap::main(arguments).await,
         Command::Denials(arguments) => denials::main(arguments).await,
         Command::Events(arguments) => events::main(arguments).await,
-        Command::Guard(_) | Command::Engine(_) | Command::Doctor(_) => Ok(Exit::Usage),
+        Command::Guard(_) | Command::Engine(_) | Command::Doctor(_) | Command::Egress(_) => Ok(Exit::Usage),
     }
 }
 

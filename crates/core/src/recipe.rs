@@ -244,7 +244,7 @@ impl Served {
     }
 }
 
-fn validate_repo(repo: &Repo) -> Result<(), FieldError> {
+pub fn validate_repo(repo: &Repo) -> Result<(), FieldError> {
     let owner = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
     if !bounded(&repo.owner, MAX_REPO_OWNER_BYTES, owner) || repo.owner.starts_with('-') {
         return fault(

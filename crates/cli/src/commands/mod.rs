@@ -5,6 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod denials;
 pub(crate) mod dev;
 pub(crate) mod doctor;
+pub(crate) mod egress;
 pub(crate) mod engine;
 pub(crate) mod events;
 pub(crate) mod guard;

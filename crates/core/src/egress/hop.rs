@@ -3,7 +3,7 @@
 use super::host::folded;
 use super::path::segments;
 use super::sink::is_sink;
-use super::{Credential, Denial, Grant, Rule};
+use super::{Credential, Denial, Grant, GrantedHost, Rule};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -57,6 +57,7 @@ pub struct Hop {
 /// Which rule admits a hop, and what it brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted<'a> {
+    pub host: &'a GrantedHost,
     pub rule: &'a Rule,
     /// To be added by the Worker, or the hop fails.
     pub credential: Option<&'a Credential>,
@@ -81,7 +82,7 @@ pub fn decide<'a>(grant: &'a Grant, hop: &Hop) -> Result<Admitted<'a>, Denial> {
             }
             denial = further(denial, Denial::Query);
             if rule.query.admits(&hop.url) {
-                return Ok(Admitted { rule, credential: granted.credential.as_ref() });
+                return Ok(Admitted { host: granted, rule, credential: granted.credential.as_ref() });
             }
         }
     }
