@@ -9,7 +9,6 @@ use ringfence_e2e::command::{Said, said};
 use ringfence_e2e::control::{Action, Match};
 use ringfence_e2e::eventually::{eventually, until};
 use ringfence_e2e::facade::{Rpc, Sandbox, done, fresh_word, long_sleep, recipe};
-use ringfence_e2e::http::Endpoint;
 use ringfence_e2e::stack::Setup;
 use ringfence_wire::contract::AdmissionDone;
 use ringfence_wire::internal::{AdmissionAnswer, AdmissionCall, AdmissionRequest, INTERNAL_VERSION};
@@ -83,20 +82,20 @@ async fn a_container_whose_slot_was_lost_is_found_and_ended(world: Arc<World>) {
     done(stray.start(&sleep).await);
     done(kept.ensure().await);
     let (process, init) = (stray.process_with(&mark).await, stray.init().await);
-    let order = beside_the_engine(&world, &["reap"]).await;
+    let order = world.stack.ringfence_beside_the_engine(&["reap"]).await;
     assert_eq!(order.code, CLEAN, "all is in order: {order:?}");
 
     lose_slot(&stray).await;
-    let dry = beside_the_engine(&world, &["reap", "--json"]).await;
+    let dry = world.stack.ringfence_beside_the_engine(&["reap", "--json"]).await;
     assert_eq!(dry.code, FOUND, "{dry:?}");
     assert_eq!(keys(&dry), [(stray.key.clone(), "no-sandbox".to_owned())]);
     assert!(process.is_alive() && init.is_alive());
 
-    let killed = beside_the_engine(&world, &["reap", "--kill"]).await;
+    let killed = world.stack.ringfence_beside_the_engine(&["reap", "--kill"]).await;
     assert_eq!(killed.code, CLEAN, "{killed:?}");
     until("all in it is dead", || !process.is_alive() && !init.is_alive()).await;
     assert!(kept.init().await.is_alive());
-    assert_eq!(beside_the_engine(&world, &["reap"]).await.code, CLEAN);
+    assert_eq!(world.stack.ringfence_beside_the_engine(&["reap"]).await.code, CLEAN);
 }
 
 async fn where_no_engine_is_known_reap_says_that_it_did_not_look(world: Arc<World>) {
@@ -117,15 +116,15 @@ async fn a_slot_without_a_container_is_found_and_given_back(world: Arc<World>) {
     done(kept.ensure().await);
     let place: AdmissionDone = done(bare.call("admissionEnqueue", &[recipe()]).await);
     assert!(place.admitted);
-    let young = beside_the_engine(&world, &["reap"]).await;
+    let young = world.stack.ringfence_beside_the_engine(&["reap"]).await;
     assert_eq!(young.code, CLEAN, "{young:?}");
     tokio::time::sleep(BOOT + Duration::from_secs(1)).await;
 
-    let dry = beside_the_engine(&world, &["reap", "--json"]).await;
+    let dry = world.stack.ringfence_beside_the_engine(&["reap", "--json"]).await;
     assert_eq!(dry.code, FOUND, "{dry:?}");
     assert_eq!(keys(&dry), [(bare.key.clone(), "no-container".to_owned())]);
     let since = world.stack.control().now().await;
-    let killed = beside_the_engine(&world, &["reap", "--kill"]).await;
+    let killed = world.stack.ringfence_beside_the_engine(&["reap", "--kill"]).await;
     assert_eq!(killed.code, CLEAN, "{killed:?}");
     bare.calls_since(since).await.assert_none("docker POST *");
     let freed = || async {
@@ -134,7 +133,7 @@ async fn a_slot_without_a_container_is_found_and_given_back(world: Arc<World>) {
     };
     eventually("its slot is given back", freed).await;
     assert!(kept.init().await.is_alive());
-    assert_eq!(beside_the_engine(&world, &["reap"]).await.code, CLEAN);
+    assert_eq!(world.stack.ringfence_beside_the_engine(&["reap"]).await.code, CLEAN);
     // Meanwhile the other one, idle, was woken for its slot after its boot and for its first renewal, and for nothing else.
     let wakeups = kept.events().await.wakeups;
     assert!((1..=2).contains(&wakeups), "{wakeups} wake-ups in a minute");
@@ -163,22 +162,6 @@ async fn an_interrupted_reap_ends_with_130_and_what_it_began_goes_on(world: Arc<
     assert_eq!(end.code, INTERRUPTED, "{end:?}");
     assert!(init.is_alive(), "it did not wait for what it began");
     until("what it began goes on", || !init.is_alive()).await;
-}
-
-/// As beside a running `ringfence dev`: with the file that says where the engine is.
-async fn beside_the_engine(world: &World, arguments: &[&str]) -> Said {
-    let Endpoint::Tcp(address) = world.stack.front() else { panic!("the Workers answer on a port") };
-    let here = tempfile::tempdir().expect("a directory");
-    std::fs::create_dir(here.path().join(".ringfence")).expect("it is ours");
-    let file = json!({
-        "url": format!("http://{address}"),
-        "token": world.stack.token("alpha"),
-        "consumer": "alpha",
-        "control": world.stack.control().socket(),
-    });
-    std::fs::write(here.path().join(".ringfence/dev.json"), file.to_string()).expect("it is ours");
-    let mut command = world.stack.ringfence(arguments);
-    said(command.current_dir(here.path()).spawn().expect("it starts")).await
 }
 
 /// The Admission object forgets a slot while its container runs, as after a fault: only who knows the secret can say it.

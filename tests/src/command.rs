@@ -2,6 +2,7 @@
 
 use crate::http::Endpoint;
 use crate::stack::{Stack, shipped};
+use serde_json::json;
 use std::process::Stdio;
 use tokio::process::{Child, Command};
 
@@ -32,6 +33,22 @@ impl Stack {
     /// Runs it to its end.
     pub async fn ringfence_said(&self, arguments: &[&str]) -> Said {
         said(self.ringfence(arguments).spawn().expect("it starts")).await
+    }
+
+    /// Likewise, as beside a running `ringfence dev`: with the file that says where the engine is.
+    pub async fn ringfence_beside_the_engine(&self, arguments: &[&str]) -> Said {
+        let Endpoint::Tcp(address) = self.front() else { panic!("the Workers answer on a port") };
+        let here = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(here.path().join(".ringfence")).expect("it is ours");
+        let file = json!({
+            "url": format!("http://{address}"),
+            "token": self.token("alpha"),
+            "consumer": "alpha",
+            "control": self.control().socket(),
+        });
+        std::fs::write(here.path().join(".ringfence/dev.json"), file.to_string()).expect("it is ours");
+        let mut command = self.ringfence(arguments);
+        said(command.current_dir(here.path()).spawn().expect("it starts")).await
     }
 }
 

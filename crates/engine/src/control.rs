@@ -1,6 +1,6 @@
 //! The control socket: what the command-line tool and the tests ask of a running engine.
 //!
-//! `GET /v1/containers`, `GET /v1/calls?since=`, `GET /v1/denials?container=`, and with `--faults` the faults. The
+//! `GET /v1/containers`, `GET /v1/calls?since=`, `GET /v1/denials?container=` (or `?sandbox=consumer:key`), and with `--faults` the faults. The
 //! socket is only its owner's. No secret is ever answered, and no environment value but the sandbox's own name.
 
 use crate::calls::millis;
@@ -49,13 +49,21 @@ async fn route(engine: &Arc<Engine>, request: Request<Incoming>) -> Answer {
             let since = query("since").and_then(|since| since.parse().ok()).unwrap_or_default();
             answer::json(StatusCode::OK, &json!({ "calls": engine.calls.since(since) }))
         }
-        (&Method::GET, "/v1/denials") => match query("container") {
-            Some(container) => {
-                let (denials, overflow) = engine.denials.of(&names::canonical(container));
-                answer::json(StatusCode::OK, &json!({ "denials": denials, "overflow": overflow }))
-            }
-            None => answer::error(StatusCode::BAD_REQUEST, "container=NAME is missing"),
-        },
+        (&Method::GET, "/v1/denials") => {
+            let container = match (query("container"), query("sandbox")) {
+                (Some(container), _) => names::canonical(container),
+                // One that never had a container has no denials.
+                (None, Some(sandbox)) => engine.denials.container_of(sandbox).unwrap_or_default(),
+                (None, None) => {
+                    return answer::error(
+                        StatusCode::BAD_REQUEST,
+                        "container=NAME or sandbox=NAME is missing",
+                    );
+                }
+            };
+            let (denials, overflow) = engine.denials.of(&container);
+            answer::json(StatusCode::OK, &json!({ "denials": denials, "overflow": overflow }))
+        }
         (&Method::POST | &Method::DELETE, "/v1/faults") if !engine.config.faults => {
             answer::error(StatusCode::FORBIDDEN, "faults are served only by `ringfence engine --faults`")
         }
@@ -83,12 +91,10 @@ fn describe(container: &Container) -> Value {
         _ => (None, None),
     };
     let environment = &container.plan.environment;
-    let sandbox =
-        environment.iter().find(|(name, _)| name == names::SANDBOX_VARIABLE).map(|(_, value)| value);
     json!({
         "id": container.id,
         "name": container.name,
-        "sandbox": sandbox,
+        "sandbox": container.plan.sandbox(),
         "image": container.plan.image,
         "state": life.status(),
         "exitCode": life.end().map(|end| status_code(Some(end))),

@@ -143,7 +143,7 @@ impl Engine {
             return None;
         }
         let container = Arc::new(Container::new(random_id(), name.clone(), plan));
-        self.denials.forget(&name);
+        self.denials.begin(&name, container.plan.sandbox());
         containers.insert(name, container.clone());
         Some(container)
     }

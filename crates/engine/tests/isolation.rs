@@ -289,6 +289,10 @@ fn names_resolve_to_addresses_that_lead_nowhere_and_no_query_is_forwarded() {
             recorded.iter().any(|d| d["host"] == "c2vjcm.exfl.test" && d["attempt"] == "lookup"),
             "{recorded:?}"
         );
+        assert!(
+            recorded.iter().any(|d| d["host"] == "example.test" && d["reason"] == "looked-up"),
+            "no connection followed it: {recorded:?}"
+        );
     });
 }
 

@@ -1,12 +1,20 @@
 //! `ringfence denials`: which requests out of a sandbox were refused, counted by kind. Looking boots nothing.
+//!
+//! Beside a running `ringfence dev` the engine is asked too: it refuses what is no HTTP, which the Worker never sees,
+//! and answers look-ups. The platform tells of no such event; there the Worker's record is all there is.
 
 use crate::connect::Connect;
 use crate::exit::Exit;
 use crate::print;
+use crate::stack::{EngineDenial, EngineDenials};
+use ringfence_wire::contract::DenialEvent;
+use serde::Serialize;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Query strings are never kept. Exit 1 when there were refusals, so that a script can ask.
+Query strings are never kept. Beside a running `scripts/dev`, what the engine saw and the Worker never does is told
+too, marked with the source `engine`: connections that were no HTTP, names looked up and not connected to.
+Exit 1 when there were refusals, so that a script can ask.
 
 Examples:
   ringfence denials my-key
@@ -22,18 +30,99 @@ pub(crate) struct Arguments {
     key: String,
 }
 
+/// One row: the Worker's as the contract has it, the engine's with its source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+enum Row {
+    Worker(DenialEvent),
+    Engine(EngineDenial),
+}
+
+impl Row {
+    fn count(&self) -> u64 {
+        match self {
+            Self::Worker(denial) => denial.count,
+            Self::Engine(denial) => denial.count,
+        }
+    }
+
+    fn cells(&self) -> [String; 5] {
+        match self {
+            Self::Worker(DenialEvent { host, method, path, reason, count }) => {
+                [count.to_string(), method.clone(), format!("{host}{path}"), reason.clone(), String::new()]
+            }
+            Self::Engine(EngineDenial { source, attempt, host, port, reason, count }) => {
+                [count.to_string(), attempt.clone(), format!("{host}:{port}"), reason.clone(), source.clone()]
+            }
+        }
+    }
+}
+
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
     let denials = arguments.connect.client()?.sandbox(arguments.key.as_str()).denials().await?;
+    let seen = match arguments.connect.engine() {
+        None => EngineDenials::default(),
+        Some(engine) => match engine.control.denials(&engine.consumer, &arguments.key).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                eprintln!("ringfence: what the engine saw could not be asked for: {error}");
+                EngineDenials::default()
+            }
+        },
+    };
+    let rows = merged(denials, seen);
     if arguments.json {
-        print::json(&denials)?;
+        print::json(&rows)?;
     } else {
-        let rows: Vec<_> = denials
-            .iter()
-            .map(|d| {
-                [d.count.to_string(), d.method.clone(), format!("{}{}", d.host, d.path), d.reason.clone()]
-            })
-            .collect();
-        print!("{}", print::table(["COUNT", "METHOD", "WHERE", "WHY"], &rows));
+        let cells: Vec<_> = rows.iter().map(Row::cells).collect();
+        print!("{}", print::table(["COUNT", "METHOD", "WHERE", "WHY", "SOURCE"], &cells));
     }
-    Ok(if denials.is_empty() { Exit::Ok } else { Exit::Failed })
+    Ok(if rows.is_empty() { Exit::Ok } else { Exit::Failed })
+}
+
+/// The most frequent first.
+fn merged(denials: Vec<DenialEvent>, seen: EngineDenials) -> Vec<Row> {
+    const MORE: &str = "(more)";
+    let more = (seen.overflow > 0).then(|| EngineDenial {
+        source: "engine".to_owned(),
+        attempt: MORE.to_owned(),
+        host: MORE.to_owned(),
+        port: 0,
+        reason: MORE.to_owned(),
+        count: seen.overflow,
+    });
+    let engine = seen.denials.into_iter().chain(more).map(Row::Engine);
+    let mut rows: Vec<Row> = denials.into_iter().map(Row::Worker).chain(engine).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.count()));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_engine_saw_is_merged_by_count_and_says_its_source() {
+        let worker = |count| DenialEvent {
+            host: "a.test".into(),
+            method: "GET".into(),
+            path: "/".into(),
+            reason: "host".into(),
+            count,
+        };
+        let engine = EngineDenial {
+            source: "engine".into(),
+            attempt: "connect".into(),
+            host: "b.test".into(),
+            port: 22,
+            reason: "not-http".into(),
+            count: 2,
+        };
+        let seen = EngineDenials { denials: vec![engine], overflow: 5 };
+        let rows = serde_json::to_value(merged(vec![worker(3), worker(1)], seen)).unwrap();
+        let counts: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["count"].as_u64()).collect();
+        assert_eq!(counts, [Some(5), Some(3), Some(2), Some(1)]);
+        assert_eq!(rows[2]["source"], "engine");
+        assert_eq!(rows[1].get("source"), None, "the contract's own row as it is");
+    }
 }

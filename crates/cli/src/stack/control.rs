@@ -50,6 +50,27 @@ pub struct Call {
     pub status: Option<u16>,
 }
 
+/// What the engine saw of a sandbox and the Worker never does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EngineDenial {
+    pub source: String,
+    /// `connect` or `lookup`.
+    pub attempt: String,
+    pub host: String,
+    pub port: u16,
+    pub reason: String,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct EngineDenials {
+    /// The most frequent first.
+    pub denials: Vec<EngineDenial>,
+    /// How many more were not kept apart.
+    pub overflow: u64,
+}
+
 /// Speaks to one engine. Each request is a connection of its own.
 #[derive(Clone, Debug)]
 pub struct EngineControl {
@@ -72,6 +93,12 @@ impl EngineControl {
         }
         let answer: Answer = self.json(Method::GET, "/v1/containers", None).await?;
         Ok(answer.containers)
+    }
+
+    /// Of one sandbox, by its `consumer:key`. Kept until its next container.
+    pub async fn denials(&self, consumer: &str, key: &str) -> Result<EngineDenials, StackError> {
+        let name: String = form_urlencoded::byte_serialize(format!("{consumer}:{key}").as_bytes()).collect();
+        self.json(Method::GET, &format!("/v1/denials?sandbox={name}"), None).await
     }
 
     /// Calls recorded after number `since`, in order.

@@ -21,7 +21,7 @@ mod sys;
 mod tools;
 mod workers;
 
-pub use control::{Call, Container, EngineControl};
+pub use control::{Call, Container, EngineControl, EngineDenial, EngineDenials};
 pub use error::StackError;
 pub use guarded::ProgramEnd;
 pub use options::{DEFAULT_STARTUP, StackOptions};

@@ -3,6 +3,7 @@
 
 use super::boot::Running;
 use super::log::TailLog;
+use crate::names;
 use crate::namespace::protocol::ProcessEnd;
 use crate::network::authority::Authority;
 use std::collections::BTreeMap;
@@ -18,6 +19,14 @@ pub struct Plan {
     pub environment: Vec<(String, String)>,
     pub labels: BTreeMap<String, String>,
     pub network_mode: String,
+}
+
+impl Plan {
+    /// `consumer:key`, where a Sandbox object starts it.
+    pub fn sandbox(&self) -> Option<&str> {
+        let mut named = self.environment.iter().filter(|(name, _)| name == names::SANDBOX_VARIABLE);
+        named.next().map(|(_, value)| value.as_str())
+    }
 }
 
 #[derive(Clone)]

@@ -7,7 +7,7 @@
 
 use super::authority::Authority;
 use super::classify::{Speaks, classify};
-use super::denials::{Attempt, Denials};
+use super::denials::Denials;
 use super::dns::{self, MAX_QUERY_BYTES, Names};
 use super::worker::{self, Named, Refused};
 use crate::rewound::Rewound;
@@ -91,9 +91,12 @@ impl Relay {
         let _ = stream.set_nodelay(true);
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, KEPT_BYTES);
         let name = self.names.name(*destination.ip());
+        if let Some(name) = &name {
+            self.denials.connected(&self.container, name);
+        }
         if let Err(reason) = self.pass(stream, destination, name.as_deref()).await {
             let host = name.unwrap_or_else(|| destination.ip().to_string());
-            self.denials.record(&self.container, Attempt::Connect, &host, destination.port(), reason.word());
+            self.denials.connection(&self.container, &host, destination.port(), reason.word());
         }
     }
 
@@ -185,8 +188,8 @@ impl Relay {
 
     fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
         let (reply, question) = dns::answer(query, &self.names)?;
-        if let Some(question) = question.filter(|question| !question.is_address()) {
-            self.denials.record(&self.container, Attempt::Lookup, &question.name, DNS_PORT, "no-such-record");
+        if let Some(question) = question {
+            self.denials.look_up(&self.container, &question.name, question.is_address());
         }
         Some(reply)
     }
