@@ -462,6 +462,39 @@ export type ListedSandbox = {
   lastSeenAt: number;
 };
 
+/** `POST /v1/canary` looks now; `GET /v1/canary` tells of the last look. */
+export type CanaryDone = {
+  /** The running build passed a look, and failed none since. `/health` says the same. */
+  verified: boolean;
+  /** The last look of the running build. Absent: there was none. */
+  canary?: CanaryReport;
+};
+
+/** One look at the fence from inside a sandbox. */
+export type CanaryReport = {
+  /** Of which build of the Worker. */
+  build: string;
+  at: number;
+  durationMs: number;
+  verdict: CanaryVerdict;
+  checks: Array<CanaryCheck>;
+  /** What kept the look from being made. */
+  detail?: string;
+  /** What no such look can see. */
+  unseen: Array<string>;
+};
+
+export type CanaryCheck = {
+  /** `https`: a host that no rule names must be refused by us. `tcp`: a plain port must be unreachable. */
+  what: string;
+  target: string;
+  verdict: CanaryVerdict;
+  detail: string;
+};
+
+/** What a look of the canary's proves. Inconclusive is no pass. */
+export type CanaryVerdict = "passed" | "failed" | "inconclusive";
+
 /** The methods of the named entrypoint `Facade`, over a service binding whose `props.consumer` says who calls. */
 export interface Facade {
   /** Makes sure the sandbox runs under this recipe; extends its lifetime, never past the maximum. */

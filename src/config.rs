@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use ringfence_core::admission::{Pool, Pools, PoolsFault};
 use ringfence_core::approval::{ExtraRules, ExtraRulesFault};
+use ringfence_core::canary::{self, Settings, SettingsFault};
 use ringfence_core::egress;
 use ringfence_core::key;
 use ringfence_core::ticket::{Secrets, SecretsFault};
@@ -28,6 +29,8 @@ pub enum ConfigError {
     Pools(#[from] PoolsFault),
     #[error(transparent)]
     Times(#[from] TimesFault),
+    #[error(transparent)]
+    Canary(#[from] SettingsFault),
     #[error("{entry} {fault}; {remedy}")]
     Entry { entry: &'static str, fault: String, remedy: &'static str },
 }
@@ -77,6 +80,7 @@ pub struct Config {
     pub floor_rules: ExtraRules,
     pub pools: Pools,
     pub times: Times,
+    pub canary: Settings,
 }
 
 const CONSUMERS: &str = "CONSUMERS";
@@ -85,6 +89,7 @@ const API_TOKENS: &str = "API_TOKENS";
 const API_TOKENS_REMEDY: &str = r#"set the secret to JSON like {"<SHA-256 of the token, 64 hex digits>":"dispatcher"}, or leave it unset"#;
 const POOLS: &str = "POOLS";
 const TIMES: &str = "TIMES";
+const CANARY: &str = "CANARY";
 const FLOOR_RULES: &str = "FLOOR_RULES";
 const TICKET_SECRETS: &str = "TICKET_SECRETS";
 /// Where a test build finds its origins; any other build must not be given it.
@@ -116,7 +121,8 @@ impl Config {
         let floor_rules = ExtraRules::parse(text(env, FLOOR_RULES).as_deref())?;
         let pools = Pools::parse(text(env, POOLS).as_deref())?;
         let times = Times::parse(text(env, TIMES).as_deref())?;
-        Ok(Self { consumers, tokens, secrets, floor_rules, pools, times })
+        let canary = Settings::parse(text(env, CANARY).as_deref())?;
+        Ok(Self { consumers, tokens, secrets, floor_rules, pools, times, canary })
     }
 
     #[cfg(test)]
@@ -124,8 +130,8 @@ impl Config {
         let consumers = parse_consumers(Some(consumers)).unwrap();
         let tokens = parse_tokens(Some(tokens), &consumers).unwrap();
         let secrets = Secrets::new(vec!["s".repeat(32)]).unwrap();
-        let (floor_rules, pools, times) = Default::default();
-        Self { consumers, tokens, secrets, floor_rules, pools, times }
+        let (floor_rules, pools, times, canary) = Default::default();
+        Self { consumers, tokens, secrets, floor_rules, pools, times, canary }
     }
 }
 
@@ -147,6 +153,9 @@ fn parse_consumers(json: Option<&str>) -> Result<BTreeMap<ConsumerName, Consumer
         serde_json::from_str(json).map_err(|fault| error(format!("is malformed: {fault}")))?;
     for name in consumers.keys() {
         key::parse_consumer(name.as_str()).map_err(|fault| error(format!("names {name:?}: {fault}")))?;
+        if name.as_str() == canary::CONSUMER {
+            return Err(error(format!("names {name:?}, which is the canary's own")));
+        }
     }
     let selectable = consumers.values().filter_map(|entry| entry.profiles.as_deref()).flatten();
     for name in selectable {
@@ -205,6 +214,11 @@ mod tests {
         assert!(profile("js-instal").unwrap_err().contains("js-instal"));
         assert!(profile("js-install").is_ok());
         assert!(consumers("[]").is_err());
+    }
+
+    #[test]
+    fn the_canarys_name_is_nobody_elses() {
+        assert!(consumers(r#"{"_canary":{"faces":["http"]}}"#).unwrap_err().contains("_canary"));
     }
 
     #[test]

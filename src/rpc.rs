@@ -37,11 +37,20 @@ pub async fn call(
     args: Array,
 ) -> Result<JsValue, JsValue> {
     let consumer = consumer(&context.props());
+    let look = facade::look_by_itself(&env, false).map(|look| {
+        future_to_promise(std::panic::AssertUnwindSafe(async move {
+            look.await;
+            Ok(JsValue::UNDEFINED)
+        }))
+    });
     let work = future_to_promise(std::panic::AssertUnwindSafe(async move {
         let answer = answer(&env, consumer, &method, &args).await?;
         JSON::parse(&answer.0)
     }));
     context.wait_until(&work)?;
+    if let Some(look) = look {
+        context.wait_until(&look)?;
+    }
     JsFuture::from(work).await
 }
 

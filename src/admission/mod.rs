@@ -9,6 +9,7 @@
 //! slot.
 
 mod ask;
+mod canary;
 mod sql;
 
 use std::cell::Cell;
@@ -146,6 +147,11 @@ impl Admission {
                 gate.release(&slot)?;
                 json(&Done {})
             }
+            AdmissionCall::CanaryBegin { build, by_itself } => {
+                json(&canary::begin(&sql, &build, by_itself, now)?)
+            }
+            AdmissionCall::CanaryEnd { report } => json(&canary::end(&sql, report)?),
+            AdmissionCall::CanaryStanding { build } => json(&canary::standing(&sql, &build)?),
             AdmissionCall::Pools => json(&Outcome::Done(PoolStatusDone { pools: gate.pool_use(now)? })),
             AdmissionCall::Registry { consumer, labels } => {
                 json(&Outcome::Done(SandboxesDone { sandboxes: gate.registry(&consumer, &labels)? }))

@@ -38,12 +38,16 @@ pub enum Call {
     Withdraw { key: SandboxKey },
     Pools,
     Registry { labels: Vec<(String, String)> },
+    CanaryLook,
+    CanaryReport,
 }
 
 impl Call {
     pub fn parse(method: Method, arguments: &mut Arguments) -> Result<Self, Refusal> {
         match method {
             Method::PoolStatus => return Ok(Self::Pools),
+            Method::CanaryLook => return Ok(Self::CanaryLook),
+            Method::CanaryReport => return Ok(Self::CanaryReport),
             Method::Sandboxes => return Ok(Self::Registry { labels: labels(arguments)? }),
             _ => {}
         }
@@ -117,6 +121,8 @@ impl Call {
             Method::AdmissionRelease => Self::Withdraw { key },
             Method::PoolStatus => Self::Pools,
             Method::Sandboxes => Self::Registry { labels: Vec::new() },
+            Method::CanaryLook => Self::CanaryLook,
+            Method::CanaryReport => Self::CanaryReport,
         })
     }
 }

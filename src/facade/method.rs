@@ -23,6 +23,10 @@ pub enum Method {
     PoolStatus,
     /// The registry; over HTTP only.
     Sandboxes,
+    /// Looks at the fence now; over HTTP only.
+    CanaryLook,
+    /// The last look; over HTTP only.
+    CanaryReport,
 }
 
 /// Name and positional parameters of every method of the RPC face.

@@ -12,6 +12,7 @@ mod answer;
 mod arguments;
 mod audit;
 mod call;
+mod canary;
 mod gate;
 mod identity;
 mod method;
@@ -29,6 +30,7 @@ use worker::Env;
 
 pub use answer::{Answer, Verdict};
 pub use arguments::{Arguments, rejected};
+pub use canary::{known as canary_known, look_by_itself};
 pub use identity::{Caller, TokenFault, by_binding, by_token};
 pub use method::Method;
 
@@ -173,6 +175,8 @@ impl Facade<'_> {
             Call::Withdraw { key } => gate.withdraw(&key).await.map(|()| Answer::done(Done {})),
             Call::Pools => gate.pools().await,
             Call::Registry { labels } => gate.registry(labels).await,
+            Call::CanaryLook => canary::look(self.env, &self.config).await.map(Answer::done),
+            Call::CanaryReport => canary::known(self.env, &self.config).await.map(Answer::done),
         }
     }
 

@@ -29,7 +29,7 @@ async fn serve(mut request: Request, env: &Env, context: &Context) -> Result<Res
     let url = request.url()?;
     let verb = verb(&method);
     if url.path() == health::PATH {
-        return health::respond(verb, &method, env);
+        return health::respond(verb, &method, env, context).await;
     }
     let config = match Config::of(env) {
         Ok(config) => config,
@@ -62,6 +62,9 @@ async fn serve(mut request: Request, env: &Env, context: &Context) -> Result<Res
     // Last, so that nothing in a body or a query can stand for the path's own.
     for (name, value) in bound {
         arguments.set(name, Value::String(value));
+    }
+    if let Some(look) = facade::look_by_itself(env, false) {
+        context.wait_until(look);
     }
     let (tell, told) = oneshot::channel();
     let (env, method) = (env.clone(), route.method);

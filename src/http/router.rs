@@ -78,6 +78,8 @@ const ROUTES: &[Route] = &[
     post("/v1/sandboxes/{key}/admission/attempt", Method::AdmissionAttempt, Body::Fields),
     post("/v1/sandboxes/{key}/admission/release", Method::AdmissionRelease, Body::None),
     get("/v1/pools", Method::PoolStatus, &[]),
+    post("/v1/canary", Method::CanaryLook, Body::None),
+    get("/v1/canary", Method::CanaryReport, &[]),
 ];
 
 /// What a path names.
@@ -211,6 +213,8 @@ mod tests {
             (Verb::Post, "/v1/sandboxes/k/admission/attempt", Method::AdmissionAttempt),
             (Verb::Post, "/v1/sandboxes/k/admission/release", Method::AdmissionRelease),
             (Verb::Get, "/v1/pools", Method::PoolStatus),
+            (Verb::Post, "/v1/canary", Method::CanaryLook),
+            (Verb::Get, "/v1/canary", Method::CanaryReport),
         ];
         assert_eq!(expected.len(), ROUTES.len());
         for (verb, path, method) in expected {

@@ -49,6 +49,8 @@ async fn main() -> anyhow::Result<()> {
     let ringfence = root.join("target/native/ringfence");
     let run = tempfile::tempdir()?;
     let mut options = StackOptions::new(&root, run.path(), &ringfence)?;
+    // A look of the canary's would be measured with the rest.
+    options.substrate = options.substrate.var("CANARY", r#"{"automatic":false}"#);
     options.consumers.push(WorkerSource::new(root.join("bench/wrangler.toml")));
     options.allow.insert("bench".to_owned(), json!({ "faces": ["rpc"] }));
     let stack = Stack::start(options, |text| eprintln!("{text}")).await?;

@@ -1,7 +1,7 @@
 //! The command line: what there is to say, and which command says it.
 
 use crate::commands::{
-    abort, demo, denials, dev, doctor, egress, engine, events, guard, logs, ps, reap, run, stop,
+    abort, canary, demo, denials, dev, doctor, egress, engine, events, guard, logs, ps, reap, run, stop,
 };
 use crate::exit::Exit;
 use clap::{Parser, Subcommand};
@@ -51,6 +51,8 @@ enum Command {
     Denials(denials::Arguments),
     /// Print a sandbox's audit trail
     Events(events::Arguments),
+    /// Have a sandbox look at its own fence from inside
+    Canary(canary::Arguments),
     /// Ask what a recipe's egress would allow
     Egress(egress::Arguments),
     /// Serve containers to workerd in place of Docker
@@ -96,6 +98,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Reap(arguments) => reap::main(arguments).await,
         Command::Denials(arguments) => denials::main(arguments).await,
         Command::Events(arguments) => events::main(arguments).await,
+        Command::Canary(arguments) => canary::main(arguments).await,
         Command::Guard(_) | Command::Engine(_) | Command::Doctor(_) | Command::Egress(_) => Ok(Exit::Usage),
     }
 }

@@ -6,9 +6,9 @@ use crate::error::{CallError, SetupError};
 use crate::transport::{Call, Transport};
 use hyper::{Method, StatusCode};
 use ringfence_wire::contract::{
-    AbortDone, AdmissionDone, AdmissionWish, DenialEvent, DetachedInput, DetachedStatus, Done, EnsureOptions,
-    Ensured, EventsDone, EventsQuery, ExecDone, ExecInput, FileDone, InputDone, ListDone, ListedProcess,
-    ListedSandbox, OutputDone, OutputQuery, PoolStatusDone, PoolUse, Recipe, SandboxesDone,
+    AbortDone, AdmissionDone, AdmissionWish, CanaryDone, DenialEvent, DetachedInput, DetachedStatus, Done,
+    EnsureOptions, Ensured, EventsDone, EventsQuery, ExecDone, ExecInput, FileDone, InputDone, ListDone,
+    ListedProcess, ListedSandbox, OutputDone, OutputQuery, PoolStatusDone, PoolUse, Recipe, SandboxesDone,
     StartDetachedDone, StartDetachedInput, StatusDone, StopDone,
 };
 use ringfence_wire::ids::{ProcessId, SandboxKey};
@@ -66,6 +66,17 @@ impl Client {
     pub async fn pool_status(&self) -> Result<Vec<PoolUse>, CallError> {
         let done: PoolStatusDone = self.get("poolStatus", "/v1/pools").await?;
         Ok(done.pools)
+    }
+
+    /// Has a sandbox of the deployment's own look at its fence, and waits for what it saw.
+    pub async fn canary(&self) -> Result<CanaryDone, CallError> {
+        let call = Call::new("canary", Method::POST, "/v1/canary", FENCE);
+        self.transport.call(call.json(&serde_json::json!({}))?).await
+    }
+
+    /// What the last look of the running build saw.
+    pub async fn canary_report(&self) -> Result<CanaryDone, CallError> {
+        self.get("canary", "/v1/canary").await
     }
 
     /// `GET /health`: the status code and the body, as they came. Needs no valid token.

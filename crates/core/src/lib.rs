@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod approval;
+pub mod canary;
 pub mod candidate;
 pub mod detached;
 pub mod egress;

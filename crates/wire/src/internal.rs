@@ -4,8 +4,8 @@
 //! inside would have every reader buffer the whole call before it knows what it is.
 
 use crate::contract::{
-    AdmissionMode, DetachedInput, EnsureOptions, EventsQuery, ExecInput, OutputQuery, Recipe,
-    StartDetachedInput,
+    AdmissionMode, CanaryDone, CanaryReport, DetachedInput, EnsureOptions, EventsQuery, ExecInput,
+    OutputQuery, Recipe, StartDetachedInput,
 };
 use crate::ids::{ConsumerName, ProcessId, SandboxKey};
 use crate::refusal::AdmissionFacts;
@@ -250,11 +250,44 @@ pub enum AdmissionCall {
         slot: String,
     },
     Pools,
+    /// May the asker look at the fence now? → the running build's standing, and whose turn it is.
+    CanaryBegin {
+        build: String,
+        /// The deployment itself asks, not somebody.
+        by_itself: bool,
+    },
+    /// The look is over.
+    CanaryEnd {
+        report: CanaryReport,
+    },
+    /// What is known of the running build.
+    CanaryStanding {
+        build: String,
+    },
     Registry {
         consumer: ConsumerName,
         /// All of them must be there.
         labels: Vec<(String, String)>,
     },
+}
+
+/// The answer to the three calls of the canary's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CanaryAnswer {
+    pub turn: CanaryTurn,
+    pub known: CanaryDone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CanaryTurn {
+    /// The asker is to look now.
+    Look,
+    /// Another one does.
+    UnderWay,
+    /// There is no need.
+    Rest,
 }
 
 /// The answer to [`AdmissionCall::Renew`].

@@ -186,6 +186,7 @@ fn declarations() -> Declarations {
     all.add::<EventsDone>().add::<SandboxEvent>();
     all.add::<AdmissionDone>().add::<PoolStatusDone>().add::<PoolUse>();
     all.add::<SandboxesDone>().add::<ListedSandbox>();
+    all.add::<CanaryDone>().add::<CanaryReport>().add::<CanaryCheck>().add::<CanaryVerdict>();
     all
 }
 

@@ -1,6 +1,7 @@
 //! One file per command: its arguments, its help, and what it does.
 
 pub(crate) mod abort;
+pub(crate) mod canary;
 pub(crate) mod demo;
 pub(crate) mod denials;
 pub(crate) mod dev;
