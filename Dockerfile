@@ -9,7 +9,7 @@
 FROM debian:bookworm-slim
 
 RUN apt-get update \
-  && apt-get install -y --no-install-recommends bash ca-certificates curl git procps \
+  && apt-get install -y --no-install-recommends bash ca-certificates curl git git-lfs procps \
   && rm -rf /var/lib/apt/lists/* \
   && mkdir -p /workspace /artifacts
 

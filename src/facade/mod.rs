@@ -19,6 +19,7 @@ mod method;
 
 use std::rc::Rc;
 
+use ringfence_core::checkout::CLONE_TIMEOUT_MS;
 use ringfence_core::recipe::DEFAULT_TIMEOUT_MS;
 use ringfence_core::seal::{Subject, seal};
 use ringfence_wire::contract::{AbortDone, AdmissionDone, AdmissionMode, Done, Recipe, StopDone};
@@ -53,6 +54,11 @@ mod deadline {
     pub const BOOT_MS: u64 = 300_000;
     /// What an exec takes beyond its own timeout: the queue for the fence, the boot, the teardown.
     pub const EXEC_MARGIN_MS: u64 = 300_000;
+
+    /// What a clone may add to each.
+    pub fn clone_ms(recipe: &super::Recipe) -> u64 {
+        if recipe.repo.is_some() { super::CLONE_TIMEOUT_MS } else { 0 }
+    }
 }
 
 /// An exec or a start takes a slot only if it can have one at once.
@@ -124,12 +130,14 @@ impl Facade<'_> {
                     let (recipe, options) = (recipe.clone(), options.clone());
                     SandboxCall::Ensure { pass: Some(pass), recipe, options }
                 };
-                self.admitted(&gate, &key, &recipe, mode, deadline::BOOT_MS, call).await
+                let wait = deadline::BOOT_MS + deadline::clone_ms(&recipe);
+                self.admitted(&gate, &key, &recipe, mode, wait, call).await
             }
             Call::Exec { key, input } => {
                 self.may_select(&input.recipe)?;
                 let floor_rule = gate.floor(&input.command, StdinMode::None, input.approval.as_ref())?;
-                let wait = input.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS) + deadline::EXEC_MARGIN_MS;
+                let own = input.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS);
+                let wait = own + deadline::EXEC_MARGIN_MS + deadline::clone_ms(&input.recipe);
                 let call = |pass| {
                     let (input, floor_rule) = (input.clone(), floor_rule.clone());
                     SandboxCall::Exec { pass: Some(pass), input, floor_rule }
@@ -144,7 +152,8 @@ impl Facade<'_> {
                     let (input, floor_rule) = (input.clone(), floor_rule.clone());
                     SandboxCall::StartDetached { pass: Some(pass), input, floor_rule }
                 };
-                self.admitted(&gate, &key, &input.recipe, AT_ONCE, deadline::BOOT_MS, call).await
+                let wait = deadline::BOOT_MS + deadline::clone_ms(&input.recipe);
+                self.admitted(&gate, &key, &input.recipe, AT_ONCE, wait, call).await
             }
             Call::Status { key, id } => {
                 self.sandbox(key, SandboxCall::DetachedStatus { id }, deadline::READ_MS).await

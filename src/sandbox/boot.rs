@@ -3,17 +3,19 @@
 //! Invariant: a container counts as up only when its supervisor answered hello with the boot key and the generation
 //! it was given. Only the holder of the fence lock boots, rebuilds or destroys, besides abort, checkpoint and expiry;
 //! those change the epoch first, and every step here looks at the epoch again after each await, so that what they
-//! ended cannot be begun again by a call that was already under way.
+//! ended cannot be begun again by a call that was already under way. A container that is to hold a repository is fit
+//! for no call before its clone is done.
 //!
 //! Order of effects: ticket verified → what is left of an earlier container destroyed → new generation, boot key and
-//! egress secret written → interceptors set → start → inactivity timeout set → hello. A boot that fails is destroyed
-//! and tried once more; then its slot is given up.
+//! egress secret written → interceptors set → start → inactivity timeout set → hello → clone ([`super::repository`]).
+//! A boot that fails is destroyed and tried once more; then its slot is given up.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ringfence_core::checkout;
 use ringfence_core::key::object_name;
-use ringfence_wire::contract::GoneReason;
+use ringfence_wire::contract::{GoneReason, Recipe, Repo};
 use ringfence_wire::ids::BootId;
 use ringfence_wire::internal::EgressProps;
 use ringfence_wire::refusal::{Refusal, RefusalKind};
@@ -40,7 +42,33 @@ const BOOT_ATTEMPTS: u32 = 2;
 #[derive(Clone, Debug)]
 pub struct Want {
     pub recipe_version: String,
+    /// To be cloned into it.
+    pub checkout: Option<Checkout>,
     pub rebuild: bool,
+}
+
+impl Want {
+    pub fn of(recipe: &Recipe, rebuild: bool) -> Self {
+        let lfs = recipe.lfs.unwrap_or(false);
+        let checkout = recipe.repo.clone().map(|repo| Checkout { repo, lfs });
+        Self { recipe_version: recipe.version.clone(), checkout, rebuild }
+    }
+
+    fn repository(&self) -> Option<String> {
+        self.checkout.as_ref().map(|Checkout { repo, lfs }| checkout::name_of(repo, *lfs))
+    }
+
+    /// A recipe that names no repository makes do with a container that holds one.
+    fn made(&self, head: &Head) -> bool {
+        head.recipe_version.as_deref() == Some(self.recipe_version.as_str())
+            && (self.checkout.is_none() || head.repository == self.repository())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Checkout {
+    pub repo: Repo,
+    pub lfs: bool,
 }
 
 /// A container that is up.
@@ -88,10 +116,11 @@ impl Object {
     /// a declared process or an open fence with it.
     pub fn fit(&self, head: &Head, want: &Want) -> Result<Option<Up>, Refusal> {
         let Some(up) = self.up(head)? else { return Ok(None) };
-        let same_recipe = head.recipe_version.as_deref() == Some(want.recipe_version.as_str());
+        let same_recipe = want.made(head);
         let same_protocol = head.protocol == Some(PROTOCOL_VERSION);
         if same_recipe && same_protocol {
-            return Ok(Some(up));
+            // Its clone is under way, and the lock with it; or it was lost half-way, and it is built anew.
+            return Ok(head.is_whole().then_some(up));
         }
         let declared = self.store.open_processes()?.iter().any(|process| process.boot_id.is_some());
         let in_use = head.fence_order.is_some() || declared;
@@ -104,11 +133,12 @@ impl Object {
                 );
                 refusals::unavailable("rebuild-needed", message)
             } else {
+                let same_version = head.recipe_version.as_deref() == Some(want.recipe_version.as_str());
+                let (field, what) =
+                    if same_version { ("recipe.repo", "repository") } else { ("recipe.version", "version") };
                 let message =
-                    format!("the sandbox was built from another recipe version and is in use; {REMEDY}");
-                Refusal::new(RefusalKind::RecipeRejected, message)
-                    .field("recipe.version")
-                    .reason("rebuild-needed")
+                    format!("the sandbox was built from another recipe {what} and is in use; {REMEDY}");
+                Refusal::new(RefusalKind::RecipeRejected, message).field(field).reason("rebuild-needed")
             });
         }
         Ok(None)
@@ -141,7 +171,7 @@ impl Object {
         if let Some(up) = self.fit(&self.known_head()?, &want)? {
             return Ok(up);
         }
-        let name = (epoch, want.recipe_version.clone());
+        let name = (epoch, format!("{}\n{}", want.recipe_version, want.repository().unwrap_or_default()));
         let object = Rc::clone(self);
         let flight = self.boots.join(name, || async move {
             let hold = object.lock.acquire().await.map_err(refusals::busy)?;
@@ -152,12 +182,16 @@ impl Object {
     }
 
     /// Likewise, for the holder of the fence lock.
-    pub async fn ensure_held(&self, epoch: u64, want: &Want, _hold: &Hold) -> Result<Up, Refusal> {
+    pub async fn ensure_held(&self, epoch: u64, want: &Want, hold: &Hold) -> Result<Up, Refusal> {
         let head = self.known_head()?;
         if let Some(up) = self.fit(&head, want)? {
             return Ok(up);
         }
-        self.build(epoch, &head, want).await
+        let up = self.build(epoch, &head, want).await?;
+        if let Some(checkout) = &want.checkout {
+            self.clone_repository(epoch, &up, checkout, hold).await?;
+        }
+        Ok(up)
     }
 
     async fn build(&self, epoch: u64, head: &Head, want: &Want) -> Result<Up, Refusal> {
@@ -198,9 +232,8 @@ impl Object {
         head: &Head,
         want: &Want,
     ) -> Result<Option<Up>, Refusal> {
-        let same_recipe = head.recipe_version.as_deref() == Some(want.recipe_version.as_str());
         let (Some(expires_at), Boot::Starting, true, true) =
-            (head.expires_at, head.boot, container.running(), same_recipe)
+            (head.expires_at, head.boot, container.running(), want.made(head))
         else {
             return Ok(None);
         };
@@ -234,10 +267,12 @@ impl Object {
         want: &Want,
     ) -> Result<(Hello, u64), BootFault> {
         let (boot_key, egress_secret) = (random_hex()?, random_hex()?);
+        let repository = want.repository();
         let boot = NewBoot {
             boot_key: &boot_key,
             egress_secret: &egress_secret,
             recipe_version: &want.recipe_version,
+            repository: repository.as_deref(),
         };
         let generation = self.store.begin_boot(&boot)?;
         let Some(head) = self.store.head()? else { return Err(BootFault::Interrupted) };

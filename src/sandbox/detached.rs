@@ -135,7 +135,7 @@ impl Object {
     }
 
     async fn start(self: Rc<Self>, epoch: u64, process: Process, input: StartDetachedInput) -> StartResult {
-        let want = Want { recipe_version: input.recipe.version.clone(), rebuild: false };
+        let want = Want::of(&input.recipe, false);
         let ready = match self.ensure(epoch, want).await {
             Ok(up) => self.still(epoch).map(|()| up),
             Err(refusal) => Err(refusal),

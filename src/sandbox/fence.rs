@@ -8,6 +8,7 @@
 //! taken and the ledger row says `running` → apply → run → close → teardown → revoke → receipt and ledger row, fence
 //! marked closed → unlock. The steps after the run have one deadline, [`END_DEADLINE_MS`].
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ringfence_core::detached::{Fate, declaration_fates, spare_list};
@@ -17,7 +18,7 @@ use ringfence_core::settle::{self, Sent, Settlement};
 use ringfence_core::status::Record;
 use ringfence_wire::contract::{Ensured, ExecDone, ExecInput, GoneReason, Granted, TeardownSummary};
 use ringfence_wire::evidence::Evidence;
-use ringfence_wire::ids::Order;
+use ringfence_wire::ids::{Nonce, Order, ProcessId};
 use ringfence_wire::refusal::{Refusal, RefusalKind};
 use ringfence_wire::supervisor::{
     JobKind, JobSpec, JobView, MAX_WAIT_MS, StartJob, StdinMode, TeardownMode, TeardownReport,
@@ -57,10 +58,28 @@ impl Torn {
     }
 }
 
+/// What runs in a fence.
+pub struct FencedCommand {
+    pub id: ProcessId,
+    pub nonce: Nonce,
+    pub command: String,
+    pub env: BTreeMap<String, String>,
+    pub timeout_ms: u64,
+    pub log_path: String,
+    pub tail_bytes: u64,
+}
+
+/// A fence that is torn down and revoked, and still marked open.
+pub struct Fenced<'a> {
+    pub ended: Result<JobView, Unproven>,
+    pub torn: Torn,
+    pub region: Region<'a>,
+}
+
 /// While this lives the region is open. Left by a panic, the next call finds the fence marked open and recovers.
-struct Region<'a> {
+pub struct Region<'a> {
     object: &'a Object,
-    closed: bool,
+    pub closed: bool,
 }
 
 impl Drop for Region<'_> {
@@ -84,33 +103,27 @@ impl Object {
         let hold = self.lock.acquire().await.map_err(refusals::busy)?;
         self.still(epoch)?;
         self.recovered_held(epoch, &hold).await?;
-        let want = Want { recipe_version: input.recipe.version.clone(), rebuild: false };
+        let want = Want::of(&input.recipe, false);
         let up = self.ensure_held(epoch, &want, &hold).await?;
         self.still(epoch)?;
         if up.rebuilt {
             self.show_in_registry_later();
         }
 
-        let mut region = Region { object: self, closed: false };
-        let order = self.store.open_fence()?;
-        let teardown_order = Order(order.0 + 1);
-        self.store.mark_running(&entry.job, order, up.generation, &up.boot_id)?;
-        self.keep_watch()?;
-        let grant = self.gate.apply(grant);
-        #[cfg(feature = "panic-hook")]
-        crate::panic_hook::trip(crate::panic_hook::Place::Apply, &input.command);
-        let ran = self.run(epoch, &up, entry, input, order).await;
-        grant.close();
-        let torn = self.tear_down(epoch, &up, teardown_order).await;
-        // Whatever the teardown says, what is still under way is cut.
-        let revoked = grant.revoke().await;
-        // A container whose end was not seen leaves the sandbox tainted and the fence marked open.
-        let torn = torn.map_err(|refusal| Unproven::Unknown(refusal.message))?;
-        let torn =
-            self.contain(epoch, torn, revoked).await.map_err(|refusal| Unproven::Unknown(refusal.message))?;
-
-        let result = match self.see_end(epoch, &up, ran, input).await {
-            Ok(job) => done(&up, &job, entry, granted, torn),
+        let tail_bytes = input.tail_bytes.unwrap_or(DEFAULT_TAIL_BYTES);
+        let command = FencedCommand {
+            id: entry.job.clone(),
+            nonce: entry.nonce.clone(),
+            command: input.command.clone(),
+            env: BTreeMap::new(),
+            timeout_ms: input.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
+            log_path: log_file_name(&input.log_path),
+            tail_bytes,
+        };
+        let opened = |order| self.store.mark_running(&entry.job, order, up.generation, &up.boot_id);
+        let mut fence = self.fenced(epoch, &up, grant, &command, opened).await?;
+        let result = match fence.ended {
+            Ok(job) => done(&up, &job, entry, granted, fence.torn),
             Err(unproven) => Err(unproven),
         };
         if let Ok(done) = &result {
@@ -119,44 +132,72 @@ impl Object {
             self.acknowledge_later(&up);
         }
         self.store.close_fence().map_err(Unproven::unknown)?;
-        region.closed = true;
+        fence.region.closed = true;
         result
+    }
+
+    /// One fence, from its order to the end of what ran in it. The caller holds the lock, writes down what became of
+    /// it, and then marks the fence closed. `opened` joins the transaction that marks it open.
+    pub async fn fenced(
+        &self,
+        epoch: u64,
+        up: &Up,
+        grant: Grant,
+        command: &FencedCommand,
+        opened: impl FnOnce(Order) -> Result<(), StoreError>,
+    ) -> Result<Fenced<'_>, Unproven> {
+        let region = Region { object: self, closed: false };
+        let order = self.store.open_fence()?;
+        let teardown_order = Order(order.0 + 1);
+        opened(order)?;
+        self.keep_watch()?;
+        let grant = self.gate.apply(grant);
+        #[cfg(feature = "panic-hook")]
+        crate::panic_hook::trip(crate::panic_hook::Place::Apply, &command.command);
+        let ran = self.run(epoch, up, command, order).await;
+        grant.close();
+        let torn = self.tear_down(epoch, up, teardown_order).await;
+        // Whatever the teardown says, what is still under way is cut.
+        let revoked = grant.revoke().await;
+        // A container whose end was not seen leaves the sandbox tainted and the fence marked open.
+        let torn = torn.map_err(|refusal| Unproven::Unknown(refusal.message))?;
+        let torn =
+            self.contain(epoch, torn, revoked).await.map_err(|refusal| Unproven::Unknown(refusal.message))?;
+        let ended = self.see_end(epoch, up, ran, command.tail_bytes).await;
+        Ok(Fenced { ended, torn, region })
     }
 
     async fn run(
         &self,
         epoch: u64,
         up: &Up,
-        entry: &Entry,
-        input: &ExecInput,
+        command: &FencedCommand,
         order: Order,
     ) -> Result<JobView, Unproven> {
-        let tail_bytes = input.tail_bytes.unwrap_or(DEFAULT_TAIL_BYTES);
-        let timeout_ms = input.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS);
         let job = StartJob {
             order,
-            id: entry.job.clone(),
-            nonce: entry.nonce.clone(),
+            id: command.id.clone(),
+            nonce: command.nonce.clone(),
             spec: JobSpec {
                 kind: JobKind::Fenced,
-                command: Some(input.command.clone()),
+                command: Some(command.command.clone()),
                 argv: None,
                 cwd: None,
-                env: Default::default(),
+                env: command.env.clone(),
                 stdin: StdinMode::None,
-                timeout_ms: Some(timeout_ms),
-                log_path: Some(log_file_name(&input.log_path)),
+                timeout_ms: Some(command.timeout_ms),
+                log_path: Some(command.log_path.clone()),
             },
             wait_ms: MAX_WAIT_MS,
             wake_on_stopping: true,
-            tail_bytes,
+            tail_bytes: command.tail_bytes,
         };
-        let sent = Sent { nonce: entry.nonce.clone(), boot_id: up.boot_id.clone() };
+        let sent = Sent { nonce: command.nonce.clone(), boot_id: up.boot_id.clone() };
         let view = match up.supervisor.start_job(&job).await {
             Ok(view) => view,
-            Err(error) => self.settle_start(up, &sent, &entry.job, order, error).await?,
+            Err(error) => self.settle_start(up, &sent, &command.id, order, error).await?,
         };
-        self.follow(epoch, up, view, tail_bytes, Until::CommandEnded, timeout_ms).await
+        self.follow(epoch, up, view, command.tail_bytes, Until::CommandEnded, command.timeout_ms).await
     }
 
     /// After the teardown a job whose command had ended is soon terminal, and then has its end record.
@@ -165,9 +206,8 @@ impl Object {
         epoch: u64,
         up: &Up,
         ran: Result<JobView, Unproven>,
-        input: &ExecInput,
+        tail_bytes: u64,
     ) -> Result<JobView, Unproven> {
-        let tail_bytes = input.tail_bytes.unwrap_or(DEFAULT_TAIL_BYTES);
         let job = self.follow(epoch, up, ran?, tail_bytes, Until::Terminal, 0).await?;
         Ok(self.with_tail(up, job, tail_bytes).await)
     }

@@ -40,7 +40,7 @@ impl Object {
         let epoch = self.epoch.get();
         self.recovered(epoch).await?;
         self.still(epoch)?;
-        let want = Want { recipe_version: recipe.version.clone(), rebuild: options.rebuild.unwrap_or(false) };
+        let want = Want::of(recipe, options.rebuild.unwrap_or(false));
         let head = self.known_head()?;
         // Refused before anything is changed.
         self.fit(&head, &want)?;

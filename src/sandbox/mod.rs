@@ -6,8 +6,9 @@
 //! What can happen to each call:
 //! - without a good seal: `ticket-rejected`, and nothing is looked at;
 //! - `ensure`, `exec`, `startDetached`: refused at the gate ([`gate`]), or joined or replayed ([`ledger`],
-//!   [`detached`]), or it waits for [`recovery`], for the fence lock ([`lock`]) and for a boot ([`boot`]), runs
-//!   ([`fence`]) and is settled ([`settle`]); an abort, checkpoint or expiry ([`ending`]) in between ends it;
+//!   [`detached`]), or it waits for [`recovery`], for the fence lock ([`lock`]), for a boot ([`boot`]) and a clone
+//!   ([`repository`]), runs ([`fence`]) and is settled ([`settle`]); an abort, checkpoint or expiry ([`ending`]) in
+//!   between ends it;
 //! - `stopDetached` and `abort`: always answered, with what could be proven;
 //! - a look-up ([`lookup`]; denials): answered from storage or by the supervisor, and never boots;
 //! - a request of the container's on its way out ([`outbound`]): admitted under the open grant ([`passage`]), else
@@ -30,6 +31,7 @@ mod outbound;
 mod passage;
 mod recovery;
 mod refusals;
+mod repository;
 mod settle;
 mod store;
 

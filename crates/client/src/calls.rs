@@ -20,8 +20,10 @@ use std::time::Duration;
 
 /// For a call that reads or kills.
 const SHORT: Duration = Duration::from_secs(30);
-/// For a call that may boot a container: queue, boot with one retry, clone.
+/// For a call that may boot a container: queue, boot with one retry.
 const BOOT: Duration = Duration::from_secs(180);
+/// What a clone of the recipe's repository may add.
+const CLONE: Duration = Duration::from_secs(600);
 /// What a fence may add to an exec's own timeout.
 const FENCE: Duration = Duration::from_secs(240);
 /// An exec's timeout where the input names none; the contract's default.
@@ -132,18 +134,20 @@ impl Sandbox {
         options: &EnsureOptions,
     ) -> Result<Ensured, CallError> {
         let body = EnsureBody { recipe, admission, options };
-        self.post("ensureSandbox", "", &body, BOOT).await
+        self.post("ensureSandbox", "", &body, BOOT.saturating_add(clone(recipe))).await
     }
 
     /// `execUnderGrant`. Returns when the command has ended and its fence is torn down.
     pub async fn exec(&self, input: &ExecInput) -> Result<ExecDone, CallError> {
         let own = input.timeout_ms.map_or(DEFAULT_EXEC, Duration::from_millis);
-        self.post("execUnderGrant", "/exec", input, own.saturating_add(FENCE)).await
+        let deadline = own.saturating_add(FENCE).saturating_add(clone(&input.recipe));
+        self.post("execUnderGrant", "/exec", input, deadline).await
     }
 
     /// `startDetached`
     pub async fn start_detached(&self, input: &StartDetachedInput) -> Result<StartDetachedDone, CallError> {
-        self.post("startDetached", "/detached", input, BOOT).await
+        let deadline = BOOT.saturating_add(clone(&input.recipe));
+        self.post("startDetached", "/detached", input, deadline).await
     }
 
     /// `detachedList`
@@ -249,6 +253,10 @@ fn with_query<const N: usize>(mut path: String, values: [(&str, Option<u64>); N]
         }
     }
     path
+}
+
+fn clone(recipe: &Recipe) -> Duration {
+    if recipe.repo.is_some() { CLONE } else { Duration::ZERO }
 }
 
 fn process(id: &ProcessId) -> String {

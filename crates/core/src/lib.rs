@@ -8,6 +8,7 @@ pub mod admission;
 pub mod approval;
 pub mod canary;
 pub mod candidate;
+pub mod checkout;
 pub mod detached;
 pub mod egress;
 pub mod fingerprint;

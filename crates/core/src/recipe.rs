@@ -63,7 +63,7 @@ pub struct Served {
 }
 
 pub const SERVED: Served =
-    Served { repo: false, lfs: false, egress: true, approval: true, stdin_pipe: true, shared_service: false };
+    Served { repo: true, lfs: true, egress: true, approval: true, stdin_pipe: true, shared_service: false };
 
 pub fn validate_recipe(recipe: &Recipe) -> Result<(), FieldError> {
     SERVED.recipe(recipe)
@@ -211,6 +211,9 @@ impl Served {
         }
         if input.lfs == Some(true) {
             self.needs(self.lfs, "lfs")?;
+            if input.recipe.repo.is_none() {
+                return fault("lfs", "needs recipe.repo: large files are a repository's");
+            }
         }
         self.needs(self.approval || input.approval.is_none(), "approval")
     }
@@ -232,7 +235,7 @@ impl Served {
         let targets = recipe.targets.as_deref().unwrap_or_default();
         names("recipe.targets", targets, MAX_TARGETS, MAX_HOST_BYTES)?;
         let lfs = recipe.lfs == Some(true);
-        compose(recipe, lfs && recipe.repo.is_some(), None)?;
+        compose(recipe, lfs, None)?;
         self.needs(self.egress || profiles.is_empty(), "recipe.profiles")?;
         self.needs(self.egress || targets.is_empty(), "recipe.targets")?;
         let enforced = recipe.enforcement.unwrap_or_default() == Enforcement::Enforce;

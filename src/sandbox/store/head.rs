@@ -56,6 +56,9 @@ pub struct Head {
     /// The order of the fence that is open, or was when the object was lost.
     pub fence_order: Option<Order>,
     pub recipe_version: Option<String>,
+    /// The checkout that the container is made with, by its name.
+    pub repository: Option<String>,
+    cloned: u8,
     labels: String,
     pub created_at: Option<u64>,
     pub expires_at: Option<u64>,
@@ -66,6 +69,11 @@ impl Head {
     pub fn labels(&self) -> BTreeMap<String, String> {
         serde_json::from_str(&self.labels).unwrap_or_default()
     }
+
+    /// What the container was to be made with is all there.
+    pub fn is_whole(&self) -> bool {
+        self.repository.is_none() || self.cloned != 0
+    }
 }
 
 /// What a boot is begun with.
@@ -73,6 +81,7 @@ pub struct NewBoot<'a> {
     pub boot_key: &'a str,
     pub egress_secret: &'a str,
     pub recipe_version: &'a str,
+    pub repository: Option<&'a str>,
 }
 
 impl Store {
@@ -134,9 +143,15 @@ impl Store {
         }
         let row: Option<Row> = self.sql.row(
             "UPDATE head SET generation = generation + 1, boot = 'starting', boot_key = ?, boot_id = NULL,
-                egress_secret = ?, identity = NULL, protocol = NULL, fence_order = NULL, recipe_version = ?
+                egress_secret = ?, identity = NULL, protocol = NULL, fence_order = NULL, recipe_version = ?,
+                repository = ?, cloned = 0
              WHERE one = 1 RETURNING generation",
-            [boot.boot_key.into(), boot.egress_secret.into(), boot.recipe_version.into()],
+            [
+                boot.boot_key.into(),
+                boot.egress_secret.into(),
+                boot.recipe_version.into(),
+                boot.repository.into(),
+            ],
         )?;
         row.map(|row| row.generation).ok_or_else(|| StoreError("the head row is missing".to_owned()))
     }
@@ -148,6 +163,11 @@ impl Store {
             "UPDATE head SET boot = 'up', boot_id = ?, identity = ?, protocol = ? WHERE one = 1",
             [hello.boot_id.as_str().into(), identity.as_str().into(), u64::from(hello.protocol).into()],
         )
+    }
+
+    /// The repository is in the container.
+    pub fn set_cloned(&self) -> Result<(), StoreError> {
+        self.sql.run("UPDATE head SET cloned = 1 WHERE one = 1", [])
     }
 
     pub fn set_boot(&self, boot: Boot) -> Result<(), StoreError> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::sql::{Sql, StoreError};
 
 /// One entry for each version, in order; version n is the n-th.
-const STEPS: [&[&str]; 2] = [
+const STEPS: [&[&str]; 3] = [
     &[
         // One row: what the object knows of itself and of its container.
         "CREATE TABLE head (
@@ -69,6 +69,11 @@ const STEPS: [&[&str]; 2] = [
         "CREATE INDEX processes_kept_by_supervisor ON processes (boot_id, started_at)
             WHERE acknowledged = 0 AND settled = 1",
         "CREATE INDEX attestations_spender ON attestations (spender)",
+    ],
+    // Which repository the container is made with, and whether its clone is done.
+    &[
+        "ALTER TABLE head ADD COLUMN repository TEXT",
+        "ALTER TABLE head ADD COLUMN cloned INTEGER NOT NULL DEFAULT 0",
     ],
 ];
 

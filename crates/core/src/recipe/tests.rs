@@ -164,16 +164,23 @@ fn what_is_not_served_is_refused_by_its_name() {
         json!({"taskId": "t", "ordinal": 0, "commandSha256": "00", "approvedBy": "p", "approvedAt": 0});
     for (change, at) in [
         (json!({"recipe": {"version": "1", "repo": {"owner": "o", "name": "n"}}}), "recipe.repo"),
-        (json!({"recipe": {"version": "1", "lfs": true}}), "recipe.lfs"),
         (json!({"recipe": {"version": "1", "profiles": ["js-install"]}}), "recipe.profiles"),
         (json!({"recipe": {"version": "1", "enforcement": "report"}}), "recipe.enforcement"),
-        (json!({"lfs": true}), "lfs"),
         (json!({"approval": approval}), "approval"),
     ] {
         let input = serde_json::from_value(merged(change.clone())).unwrap();
         let error = NONE.exec(&input).unwrap_err();
         assert_eq!((error.field.as_str(), ALL.exec(&input)), (at, Ok(())));
         assert!(error.message.contains("not supported in this version"));
+    }
+    let without_lfs = Served { lfs: false, ..ALL };
+    let repo = json!({"owner": "o", "name": "n"});
+    for (change, at) in [
+        (json!({"recipe": {"version": "1", "repo": repo, "lfs": true}}), "recipe.lfs"),
+        (json!({"recipe": {"version": "1", "repo": repo}, "lfs": true}), "lfs"),
+    ] {
+        let input = serde_json::from_value(merged(change)).unwrap();
+        assert_eq!((field(without_lfs.exec(&input)).as_str(), ALL.exec(&input)), (at, Ok(())));
     }
     for (change, at) in
         [(json!({"stdin": "pipe"}), "stdin"), (json!({"workspaceMode": "shared_service"}), "workspaceMode")]
@@ -183,6 +190,15 @@ fn what_is_not_served_is_refused_by_its_name() {
     }
     let plain = json!({"recipe": {"version": "1", "lfs": false, "profiles": [], "enforcement": "enforce"}});
     assert_eq!(NONE.exec(&serde_json::from_value(merged(plain)).unwrap()), Ok(()));
+}
+
+#[test]
+fn large_files_without_a_repository_are_nobodys() {
+    for (change, at) in
+        [(json!({"recipe": {"version": "1", "lfs": true}}), "recipe.lfs"), (json!({"lfs": true}), "lfs")]
+    {
+        assert_eq!(field(ALL.exec(&serde_json::from_value(merged(change)).unwrap())), at);
+    }
 }
 
 #[test]
