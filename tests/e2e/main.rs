@@ -10,8 +10,13 @@ mod aborts;
 mod admission;
 mod approvals;
 mod bad_input;
+mod canary;
+mod clients;
+mod clones;
 mod command_line;
 mod consumers;
+mod credentials;
+mod denials;
 mod detached;
 mod egress;
 mod faults;
@@ -63,6 +68,11 @@ fn run(arguments: &Arguments) -> Conclusion {
         faults::tests(),
         rounds::tests(),
         panics::tests(),
+        canary::tests(),
+        clones::tests(),
+        clients::tests(),
+        credentials::tests(),
+        denials::tests(),
         egress::tests(),
         trail::tests(),
         vanished::tests(),

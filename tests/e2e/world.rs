@@ -6,9 +6,13 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use libtest_mimic::{Failed, Trial};
+use ringfence_cli::stack::BindReadOnly;
 use ringfence_e2e::facade::{Sandbox, fresh_word};
+use ringfence_e2e::mirror::Mirror;
 use ringfence_e2e::stack::{Setup, Stack};
+use serde_json::json;
 use std::panic::AssertUnwindSafe;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -32,6 +36,8 @@ pub enum Which {
     Shared,
     /// Shared too, by the tests that look at what leaves a sandbox.
     WithOrigins,
+    /// Likewise, by the tests that run real clients.
+    Mirrored,
     Own(fn() -> Setup),
 }
 
@@ -41,6 +47,7 @@ macro_rules! tests {
     (
         $(shared: $($shared:ident),+ ;)?
         $(with origins: $($origins:ident),+ ;)?
+        $(mirrored: $($mirrored:ident),+ ;)?
         $(own $setup:expr => $($own:ident),+ ;)*
     ) => {
         pub fn tests() -> Vec<$crate::world::Case> {
@@ -53,6 +60,7 @@ macro_rules! tests {
             vec![
                 $($(case(stringify!($shared), Which::Shared, |world| Box::pin($shared(world))),)+)?
                 $($(case(stringify!($origins), Which::WithOrigins, |world| Box::pin($origins(world))),)+)?
+                $($(case(stringify!($mirrored), Which::Mirrored, |world| Box::pin($mirrored(world))),)+)?
                 $($(case(stringify!($own), Which::Own($setup), |world| Box::pin($own(world))),)+)*
             ]
         }
@@ -106,10 +114,26 @@ pub fn with_origins() -> Setup {
     Setup { origins: ORIGINS, vars, ..Setup::hooked() }
 }
 
+/// Stand-ins that speak the real protocols, and a toolchain of Rust beside the system's own programs.
+pub fn mirrored() -> Setup {
+    let mut setup = Setup::hooked();
+    setup.vars.insert("EGRESS_ORIGINS".to_owned(), json!(Mirror::of_this_process().map()));
+    setup.bind_read_only.extend(toolchain());
+    setup
+}
+
+/// None: there is none, and the test that needs it says so.
+fn toolchain() -> Option<BindReadOnly> {
+    let found = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
+    let source = String::from_utf8(found.stdout).ok()?.trim().into();
+    found.status.success().then(|| BindReadOnly { source, target: "/toolchain".into() })
+}
+
 pub struct Worlds {
     runtime: Arc<Runtime>,
     shared: Shared,
     with_origins: Shared,
+    mirrored: Shared,
     own: Arc<Semaphore>,
 }
 
@@ -120,6 +144,7 @@ impl Worlds {
             runtime: runtime.into(),
             shared: Arc::default(),
             with_origins: Arc::default(),
+            mirrored: Arc::default(),
             own: Semaphore::new(OWN_STACKS_AT_ONCE).into(),
         }
     }
@@ -128,12 +153,13 @@ impl Worlds {
         let (runtime, own) = (self.runtime.clone(), self.own.clone());
         let (shared, setup): (_, fn() -> Setup) = match case.stack {
             Which::WithOrigins => (self.with_origins.clone(), with_origins),
+            Which::Mirrored => (self.mirrored.clone(), mirrored),
             Which::Shared | Which::Own(_) => (self.shared.clone(), Setup::default),
         };
         Trial::test(case.name.clone(), move || {
             let test = async {
                 match case.stack {
-                    Which::Shared | Which::WithOrigins => {
+                    Which::Shared | Which::WithOrigins | Which::Mirrored => {
                         let start = || async { Stack::start(setup()).await.map(Arc::new) };
                         let stack = shared.get_or_try_init(start).await.map_err(|e| format!("{e:#}"))?;
                         run(stack.clone(), &case).await
@@ -154,7 +180,7 @@ impl Worlds {
 
     /// Ends the shared stacks. Their tests are over: no other handle of them is left.
     pub fn end(self) {
-        for shared in [self.shared, self.with_origins] {
+        for shared in [self.shared, self.with_origins, self.mirrored] {
             if let Some(stack) = Arc::into_inner(shared).and_then(OnceCell::into_inner) {
                 self.runtime.block_on(end(stack));
             }

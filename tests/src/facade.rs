@@ -15,6 +15,7 @@ use ringfence_wire::refusal::{Outcome, Refusal, RefusalKind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::task::JoinHandle;
@@ -264,6 +265,17 @@ pub fn exec_input(idempotency_key: &str, command: &str) -> Value {
 
 pub fn start_input(idempotency_key: &str, command: &str) -> Value {
     json!({ "recipe": recipe(), "command": command, "idempotencyKey": idempotency_key, "logPath": "start.log" })
+}
+
+/// A person's word for one command, not spent yet.
+pub fn approval_of(command: &str) -> Value {
+    json!({
+        "taskId": format!("task-{}", fresh_word()),
+        "ordinal": 0,
+        "commandSha256": hex::encode(Sha256::digest(command)),
+        "approvedBy": "sam",
+        "approvedAt": now_ms(),
+    })
 }
 
 /// An idempotency key that no other call has.

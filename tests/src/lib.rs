@@ -8,6 +8,7 @@
 //! - [`processes`]: who is alive, by the host's kernel.
 //! - [`witness`]: what jobs did, by their own word in the test's own pipe.
 //! - [`origin`]: what stands in for the internet, and the log of what reached it.
+//! - [`mirror`]: places that real clients speak to, and the log of what reached them.
 //! - [`eventually`]: waiting for a condition, with a deadline.
 //! - [`http`]: one bounded request.
 
@@ -16,6 +17,7 @@ pub mod control;
 pub mod eventually;
 pub mod facade;
 pub mod http;
+pub mod mirror;
 pub mod origin;
 pub mod processes;
 pub mod stack;

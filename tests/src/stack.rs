@@ -33,6 +33,10 @@ pub struct Setup {
     pub entry: Option<PathBuf>,
     /// Variables of the substrate's that replace its own.
     pub vars: BTreeMap<String, Value>,
+    /// Secrets of the substrate's beside its own.
+    pub secrets: BTreeMap<String, String>,
+    /// What every sandbox sees beside the system's directories, read-only.
+    pub bind_read_only: Vec<BindReadOnly>,
     /// Hosts that an origin on loopback stands in for. Only the test build of the Worker looks there.
     pub origins: &'static [&'static str],
 }
@@ -86,7 +90,11 @@ impl Stack {
         options.faults = true;
         options.bind_read_only =
             vec![BindReadOnly { source: witness.directory().to_owned(), target: witness::INSIDE.into() }];
+        options.bind_read_only.extend(setup.bind_read_only);
         options.substrate.main = setup.entry;
+        options.substrate.secrets = setup.secrets;
+        // No test finds a slot taken, or a container, that it does not know of.
+        options.substrate.vars.insert("CANARY".to_owned(), json!(r#"{"automatic":false}"#));
         if !setup.origins.is_empty() {
             let map = serde_json::to_string(&origins.map())?;
             options.substrate.vars.insert("EGRESS_ORIGINS".to_owned(), json!(map));
@@ -111,6 +119,11 @@ impl Stack {
             run: directory.path().to_owned(),
             directory: std::sync::Mutex::new(Some(directory)),
         })
+    }
+
+    /// Everything that the run wrote is beneath it.
+    pub fn run_directory(&self) -> &Path {
+        &self.run
     }
 
     /// The one port: the HTTP face, and the fixture consumer beneath its own path.

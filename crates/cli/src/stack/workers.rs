@@ -25,11 +25,13 @@ pub struct WorkerSource {
     pub vars: BTreeMap<String, Value>,
     /// Another entry module than the file names (a test's build of the Worker).
     pub main: Option<PathBuf>,
+    /// Secrets beside those that the stack makes.
+    pub secrets: BTreeMap<String, String>,
 }
 
 impl WorkerSource {
     pub fn new(config: impl Into<PathBuf>) -> Self {
-        Self { config: config.into(), vars: BTreeMap::new(), main: None }
+        Self { config: config.into(), vars: BTreeMap::new(), main: None, secrets: BTreeMap::new() }
     }
     #[must_use]
     pub fn var(mut self, name: &str, value: impl Into<Value>) -> Self {
@@ -73,7 +75,8 @@ pub(super) fn prepare(
         None => Map::new(),
     };
     vars.extend(source.vars.clone());
-    let secrets = adjust(&mut vars).map_err(bad)?;
+    let mut secrets = adjust(&mut vars).map_err(bad)?;
+    secrets.extend(source.secrets.clone());
     config.insert("vars".to_owned(), Value::Object(vars));
 
     let directory = run.join("workers").join(&name);
