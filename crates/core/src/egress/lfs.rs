@@ -1,6 +1,7 @@
 //! Git LFS: a batch request says whether it will download or upload. Only a download is let through.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A batch is buffered to be looked at, and is no larger.
 pub const MAX_LFS_BATCH_BYTES: u64 = 1024 * 1024;
@@ -12,8 +13,12 @@ pub fn wants_download_only(body: &[u8]) -> bool {
         // A second `operation` in the same object is a duplicate field, which serde refuses.
         operation: String,
     }
+    // An array would read as the struct too, and what a struct ignores is not looked at: the whole must be an object of
+    // good JSON, so that no other reader takes it for something else.
+    let object = || serde_json::from_slice::<Value>(body).is_ok_and(|whole| whole.is_object());
     body.len() as u64 <= MAX_LFS_BATCH_BYTES
         && serde_json::from_slice::<Batch>(body).is_ok_and(|batch| batch.operation == "download")
+        && object()
 }
 
 #[cfg(test)]
@@ -32,6 +37,9 @@ mod tests {
             br#"{"operation":["download"]}"#,
             br#"{"operation":"download"}{"operation":"upload"}"#,
             br#"[{"operation":"download"}]"#,
+            br#"["download"]"#,
+            b"{\"operation\":\"download\",\"x\":\"b\x87\"}",
+            br#"{"operation":"download","x":"\ud800"}"#,
         ] {
             assert!(!wants_download_only(body), "{}", String::from_utf8_lossy(body));
         }
