@@ -15,6 +15,9 @@ fuzz_target!(|output: &str| {
             Some(Host::Ipv6(address)) => address.is_loopback(),
             _ => false,
         };
-        assert!(loopback && url.query().is_none() && url.username().is_empty() && !text.contains('\u{1b}'), "{text}");
+        assert!(
+            loopback && url.query().is_none() && url.username().is_empty() && !text.contains('\u{1b}'),
+            "{text}"
+        );
     }
 });
