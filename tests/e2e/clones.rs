@@ -172,7 +172,7 @@ async fn large_files_come_only_when_asked_for(world: Arc<World>) {
 
 async fn an_lfs_upload_is_refused_whatever_it_is_called(world: Arc<World>) {
     let (mirror, sandbox) = (Mirror::of_this_process(), world.sandbox().await);
-    let at = "https://github.com/acme/large.git/info/lfs/objects/batch";
+    let at = "https://github.com/acme/upload.git/info/lfs/objects/batch";
     let post = |body: &str| {
         format!(
             "curl -sS -o /dev/null -w '%{{http_code}} ' -H 'Content-Type: application/vnd.git-lfs+json' -d '{body}' {at}; "
@@ -188,15 +188,23 @@ async fn an_lfs_upload_is_refused_whatever_it_is_called(world: Arc<World>) {
     .concat();
     let asks = |lfs: bool| {
         let mut input = exec_input(&fresh_key(), &command);
-        input["recipe"] = recipe("1", repo("large"));
+        input["recipe"] = recipe("1", repo("upload"));
         input["lfs"] = json!(lfs);
         input
     };
-    let before = mirror.arrived("github.com", "batch").len();
+    let before = mirror.arrived("github.com", "/acme/upload.git/info/lfs").len();
     assert_eq!(done(sandbox.exec_input(asks(false)).await).receipt.tail, "403 403 403 403 ");
-    assert_eq!(mirror.arrived("github.com", "batch").len(), before, "without the wish nothing leaves");
+    assert_eq!(
+        mirror.arrived("github.com", "/acme/upload.git/info/lfs").len(),
+        before,
+        "without the wish nothing leaves"
+    );
     assert_eq!(done(sandbox.exec_input(asks(true)).await).receipt.tail, "200 403 403 403 ");
-    assert_eq!(mirror.arrived("github.com", "batch").len(), before + 1, "the download alone left");
+    assert_eq!(
+        mirror.arrived("github.com", "/acme/upload.git/info/lfs").len(),
+        before + 1,
+        "the download alone left"
+    );
     let denials = sandbox.denials().await;
     let of = |reason: &str| denials.iter().filter(|d| d.reason == reason).map(|d| d.count).sum::<u64>();
     assert_eq!((of("path"), of("upload-intent")), (4, 3), "{denials:?}");

@@ -80,6 +80,7 @@ fn repositories(top: &Path) -> Result<PathBuf> {
     let attributes = "*.bin filter=lfs diff=lfs merge=lfs -text\n";
     let large = source(top, "large", &[("large.bin", &pointer), (".gitattributes", attributes)])?;
     publish(&root, &large, "acme/large")?;
+    publish(&root, &large, "acme/upload")?;
     Ok(root)
 }
 
