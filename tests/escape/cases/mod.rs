@@ -65,7 +65,7 @@ impl Case {
     };
 }
 
-pub const ALL: [Case; 25] = [
+pub const ALL: [Case; 26] = [
     plain_child::CASE,
     background_child::CASE,
     nohup_child::CASE,
@@ -83,6 +83,7 @@ pub const ALL: [Case; 25] = [
     thread_leader_exited::CASE,
     zombie_leader_below::CASE,
     large_tree::CASE,
+    large_tree::HUGE_CASE,
     pid_reuse::CASE,
     pipe_holder::CASE,
     listening_daemon::CASE,

@@ -51,7 +51,7 @@ impl Witness {
     pub fn wait_until_born(&self, count: usize) -> Result<(), String> {
         let began = Instant::now();
         while self.born() < count {
-            if began.elapsed() > Duration::from_secs(60) {
+            if began.elapsed() > Duration::from_secs(120) {
                 return Err(format!(
                     "{} of {count} processes were born: the case could not be played",
                     self.born()

@@ -4,8 +4,6 @@
 //! own claim is complete, and a spared neighbour lives on. Life is witnessed by the kernel and not by the system
 //! under test: each process of a case holds a record lock, which dies with it (see `witness`). Every system under
 //! test is an adapter (see `systems`); the run ends with a table `case × system`.
-//!
-//! `RINGFENCE_CORPUS_TREE` sets the size of the large tree (default 1,000).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +12,7 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "../harness/mod.rs"]
+#[path = "../../crates/supervisor/tests/harness/mod.rs"]
 mod harness;
 
 mod cases;
