@@ -8,7 +8,7 @@
 
 use anyhow::{Context, bail, ensure};
 use ringfence_cli::stack::{Stack, StackOptions, WorkerSource};
-use ringfence_client::wire::contract::{AdmissionWish, EnsureOptions, Recipe, StartDetachedInput};
+use ringfence_client::wire::contract::{AdmissionWish, EnsureOptions, ExecInput, Recipe, StartDetachedInput};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ use std::process::Command;
 const ROUNDS_PER_REQUEST: usize = 20;
 const GROUP: usize = 4;
 const ABORT_ROUNDS: usize = 20;
+const EXITS: usize = 100;
 /// Just below the supervisor's default bound on running jobs.
 const HELD_JOBS: usize = 30;
 const BASELINE: &str = "plain";
@@ -70,6 +71,7 @@ async fn measure(stack: &Stack, rounds: usize) -> anyhow::Result<(Vec<Row>, BTre
         eprintln!("{done} of {rounds} rounds");
     }
     take(stack, &["abort-boot"], ABORT_ROUNDS, 1, &mut all).await?;
+    all.insert("exit-known", exit_known(stack).await?);
     post(stack, "end", &json!({})).await?;
     let memory = memory(stack).await?;
 
@@ -80,6 +82,7 @@ async fn measure(stack: &Stack, rounds: usize) -> anyhow::Result<(Vec<Row>, BTre
         ("status-running", "detachedStatus of a running process"),
         ("status-exited", "detachedStatus of an exited process"),
         ("abort-boot", "abort, then ensureSandbox until the supervisor answers"),
+        ("exit-known", "a command's exit until the object acts on it"),
     ];
     let mut rows = Vec::new();
     for (name, what) in told {
@@ -115,16 +118,45 @@ async fn take(
     Ok(())
 }
 
+/// From a command's own word of when it ends to the teardown that its object asks for then, as the engine's log has it.
+async fn exit_known(stack: &Stack) -> anyhow::Result<Samples> {
+    let sandbox = stack.client("local")?.sandbox("exit-known");
+    let recipe = recipe();
+    sandbox.ensure(&recipe, AdmissionWish::default(), &EnsureOptions::default()).await?;
+    let mut samples = Samples::default();
+    for n in 0..EXITS {
+        let since = stack.control().calls(0).await?.last().map_or(0, |call| call.n);
+        let input = ExecInput {
+            recipe: recipe.clone(),
+            command: "sleep 0.05; exec date +%s%3N".into(),
+            idempotency_key: format!("exit-known-{n}").into(),
+            log_path: "bench.log".into(),
+            timeout_ms: None,
+            tail_bytes: None,
+            lfs: None,
+            approval: None,
+            on_unknown: None,
+        };
+        let done = sandbox.exec(&input).await?;
+        let ended: f64 = done.receipt.tail.trim().parse().context("the command's word of its end")?;
+        let calls = stack.control().calls(since).await?;
+        let acted = calls.iter().find(|call| call.path.starts_with("/v1/teardown")).context("a teardown")?;
+        let at: f64 = acted.at_ms.to_string().parse()?;
+        samples.singles.push((at - ended).max(0.0));
+    }
+    sandbox.abort().await?;
+    samples.groups =
+        samples.singles.chunks(GROUP).map(|few| few.iter().sum::<f64>() / count(few.len())).collect();
+    Ok(samples)
+}
+
+fn recipe() -> Recipe {
+    Recipe { version: "1".into(), repo: None, lfs: None, profiles: None, targets: None, enforcement: None }
+}
+
 /// RSS of the supervisor in KiB: idle, and with jobs it holds.
 async fn memory(stack: &Stack) -> anyhow::Result<BTreeMap<&'static str, u64>> {
-    let recipe = Recipe {
-        version: "1".into(),
-        repo: None,
-        lfs: None,
-        profiles: None,
-        targets: None,
-        enforcement: None,
-    };
+    let recipe = recipe();
     let sandbox = stack.client("local")?.sandbox("memory");
     sandbox.ensure(&recipe, AdmissionWish::default(), &EnsureOptions::default()).await?;
     let idle = supervisor_rss(stack).await?;
