@@ -166,11 +166,17 @@ export type Receipt = {
   signal?: number;
   /** Ended by a recovery's teardown, not by its own fence. */
   interrupted?: boolean;
+  /** From the command's start to its own end. */
   durationMs: number;
   /** This answer was recorded earlier for the same key. */
   deduped: boolean;
   tail: string;
+  /** There was more output than `tail`. */
   truncated: boolean;
+  /** The log on disk reached its quota and lacks what came after. */
+  logTruncated?: boolean;
+  /** Where the command ran. */
+  identity: ExecutionIdentity;
 };
 
 export type ReceiptEnd = "exited" | "signaled" | "timed-out" | "killed";
@@ -325,6 +331,8 @@ export type OutputDone = {
 
 /** `GET /v1/jobs/{id}/output?cursor=&limit=&waitMs=` */
 export type OutputPage = {
+  /** Where the job runs. */
+  identity: ExecutionIdentity;
   /** The oldest byte still held. */
   base: Cursor;
   /** Where the next page begins. */
@@ -362,6 +370,40 @@ export type InputDone = {
 };
 
 export type StdinResult = "written" | "uncertain" | "closed" | "pending";
+
+/** `GET /v1/artifacts` */
+export type ArtifactList = {
+  artifacts: Array<Artifact>;
+  /** There are more than are listed here, or some whose name is not UTF-8. */
+  more: boolean;
+};
+
+export type Artifact = {
+  /** Relative to the artifact path. */
+  path: string;
+  bytes: number;
+  source: ArtifactSource;
+};
+
+export type ArtifactSource = "file" | "log";
+
+/**
+ * `GET /v1/artifacts/page?path=&cursor=&limit=`: some bytes of a file or, before any file of that path, of the newest
+ * job's log of that name.
+ */
+export type ArtifactPage = {
+  source: ArtifactSource;
+  encoding: FrameEncoding;
+  content: string;
+  /** Where the next page begins. */
+  next: Cursor;
+  /** How long it is so far. */
+  end: Cursor;
+  /** `next` is its end, and it does not grow any more: a file, or the log of a job that has ended. */
+  eof: boolean;
+  /** The log reached its quota and lacks what came after. */
+  truncated?: boolean;
+};
 
 export type FileDone = {
   /** UTF-8 text. */
@@ -424,6 +466,17 @@ export type SandboxEvent = {
   generation: number;
   /** Of an orphaned sandbox: those it had. */
   labels?: Record<string, string>;
+  /** Of the operation `sweep`: what was killed, and what was not. */
+  swept?: Swept;
+};
+
+/** What one sweep came to, by name. A sweep that had nothing to kill and knows it is no event. */
+export type Swept = {
+  complete: boolean;
+  killedCount: number;
+  /** The first of them, as `name (pid)`; at most [`MAX_NAMES_IN_EVENT`]. */
+  killed: Array<string>;
+  survivors: Array<string>;
 };
 
 /** `admissionEnqueue` and `admissionAttempt`. */
@@ -521,6 +574,10 @@ export interface Facade {
   denials(key: SandboxKey): Promise<DenialEvent[] | ({ ok: false } & Refusal)>;
   /** One page of the audit trail, oldest first. `limit` is 1 to 1,000. For the owner of the key only. */
   events(key: SandboxKey, cursor?: number, limit?: number): Promise<Outcome<EventsDone>>;
+  /** What jobs left beneath the artifact path, and their whole logs. */
+  artifacts(key: SandboxKey): Promise<Outcome<ArtifactList>>;
+  /** A page of a file beneath the artifact path, or of the newest log under that `logPath`. `limit` is 4 to 262,144 bytes. */
+  artifact(key: SandboxKey, path: string, cursor?: Cursor, limit?: number): Promise<Outcome<ArtifactPage>>;
   /** Takes a place in the queue, or the slot if one is free and nobody waits. */
   admissionEnqueue(key: SandboxKey, recipe: Recipe): Promise<Outcome<AdmissionDone>>;
   /** Takes the slot if it is this waiter's turn; keeps its place if not. Poll it at least every 100 seconds. */

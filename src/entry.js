@@ -28,6 +28,7 @@ export class Facade extends WorkerEntrypoint {
   abort(...args) { return facade(this, "abort", args); }
   denials(...args) { return facade(this, "denials", args); }
   events(...args) { return facade(this, "events", args); }
+  artifacts(...args) { return facade(this, "artifacts", args); }
   artifact(...args) { return facade(this, "artifact", args); }
   admissionEnqueue(...args) { return facade(this, "admissionEnqueue", args); }
   admissionAttempt(...args) { return facade(this, "admissionAttempt", args); }

@@ -5,12 +5,13 @@
 //! finished. Every call has a deadline, and a call that is given up is aborted, so that it holds no connection.
 
 use js_sys::Promise;
-use ringfence_wire::contract::OutputQuery;
+use ringfence_core::recipe::log_file_name;
+use ringfence_wire::contract::{ArtifactQuery, OutputQuery};
 use ringfence_wire::ids::{BootId, Order, ProcessId};
 use ringfence_wire::supervisor::{
-    Acknowledge, BOOT_ID_HEADER, BOOT_KEY_HEADER, Deadline, ErrorBody, ErrorCode, FILE_SHA256_HEADER,
-    GENERATION_HEADER, Hello, JobList, JobState, JobView, MAX_WAIT_MS, OutputPage, PORT, StartJob,
-    StdinAnswer, StdinWrite, StopReport, TeardownReport, TeardownRequest,
+    Acknowledge, ArtifactList, ArtifactPage, BOOT_ID_HEADER, BOOT_KEY_HEADER, Deadline, ErrorBody, ErrorCode,
+    FILE_SHA256_HEADER, GENERATION_HEADER, Hello, JobList, JobState, JobView, MAX_WAIT_MS, OutputPage, PORT,
+    StartJob, StdinAnswer, StdinWrite, StopReport, TeardownReport, TeardownRequest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -234,6 +235,24 @@ impl Supervisor {
         } else {
             Err(CallError::Unreadable("the file is not UTF-8 text, or not all of it arrived".to_owned()))
         }
+    }
+
+    pub async fn artifacts(&self) -> Result<ArtifactList, CallError> {
+        self.call("GET", "/v1/artifacts", None::<&()>, QUICK_DEADLINE_MS).await
+    }
+
+    /// `path` is relative to the artifact path.
+    pub async fn artifact(&self, path: &str, query: ArtifactQuery) -> Result<ArtifactPage, CallError> {
+        let encoded = |text: &str| String::from(js_sys::encode_uri_component(text));
+        let mut asked =
+            format!("/v1/artifacts/page?path={}&log={}", encoded(path), encoded(&log_file_name(path)));
+        if let Some(cursor) = query.cursor {
+            asked.push_str(&format!("&cursor={}", cursor.0));
+        }
+        if let Some(limit) = query.limit {
+            asked.push_str(&format!("&limit={limit}"));
+        }
+        self.call("GET", &asked, None::<&()>, QUICK_DEADLINE_MS).await
     }
 
     async fn call<T: DeserializeOwned>(

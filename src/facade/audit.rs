@@ -44,6 +44,7 @@ impl About {
             duration_ms: now.saturating_sub(self.began),
             generation: 0,
             labels: None,
+            swept: None,
         };
         if let Ok(text) = serde_json::to_string(&event) {
             console_log!("{text}");

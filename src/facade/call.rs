@@ -2,11 +2,12 @@
 
 use ringfence_core::recipe;
 use ringfence_wire::contract::{
-    AdmissionMode, AdmissionWish, DetachedInput, EnsureOptions, EventsQuery, ExecInput, OutputQuery, Recipe,
-    StartDetachedInput,
+    AdmissionMode, AdmissionWish, ArtifactQuery, DetachedInput, EnsureOptions, EventsQuery, ExecInput,
+    OutputQuery, Recipe, StartDetachedInput,
 };
 use ringfence_wire::ids::{ProcessId, SandboxKey};
 use ringfence_wire::refusal::Refusal;
+use ringfence_wire::supervisor::MAX_ARTIFACT_PAGE_BYTES;
 
 use super::arguments::{Arguments, field_error, rejected};
 use super::method::Method;
@@ -29,6 +30,8 @@ pub enum Call {
     Output { key: SandboxKey, id: ProcessId, query: OutputQuery },
     Input { key: SandboxKey, id: ProcessId, input: DetachedInput },
     ReadFile { key: SandboxKey, path: String },
+    Artifacts { key: SandboxKey },
+    Artifact { key: SandboxKey, path: String, query: ArtifactQuery },
     Checkpoint { key: SandboxKey, reason: String },
     Abort { key: SandboxKey },
     Denials { key: SandboxKey },
@@ -99,8 +102,14 @@ impl Call {
                 let path: String = arguments.required("path")?;
                 // An artifact is named relative to the artifact path, like a log.
                 let name = recipe::log_name(&path).map_err(|fault| rejected("path", fault.message))?;
-                Self::ReadFile { key, path: format!("{}/{name}", recipe::ARTIFACT_PATH) }
+                let query = ArtifactQuery {
+                    cursor: arguments.optional("cursor")?,
+                    limit: arguments.optional("limit")?,
+                };
+                within("limit", query.limit, MIN_PAGE_BYTES, MAX_ARTIFACT_PAGE_BYTES)?;
+                Self::Artifact { key, path: name.to_owned(), query }
             }
+            Method::Artifacts => Self::Artifacts { key },
             Method::Checkpoint => {
                 let reason: String = arguments.required("reason")?;
                 recipe::validate_reason(&reason).map_err(field_error)?;
@@ -221,10 +230,10 @@ mod tests {
     fn an_artifact_is_read_beneath_the_artifact_path_only() {
         let parse =
             |path: &str| Call::parse(Method::Artifact, &mut arguments(json!({"key": "k", "path": path})));
-        let Ok(Call::ReadFile { path, .. }) = parse("logs/run.log") else {
-            panic!("a relative path is good")
-        };
-        assert_eq!(path, "/artifacts/logs/run.log");
+        for good in ["logs/run.log", "/artifacts/logs/run.log"] {
+            let Ok(Call::Artifact { path, .. }) = parse(good) else { panic!("{good} is good") };
+            assert_eq!(path, "logs/run.log");
+        }
         assert!(parse("../etc/passwd").is_err());
         assert!(parse("/etc/passwd").is_err());
     }

@@ -171,6 +171,10 @@ impl Facade<'_> {
             Call::ReadFile { key, path } => {
                 self.sandbox(key, SandboxCall::ReadFile { path }, deadline::READ_MS).await
             }
+            Call::Artifacts { key } => self.sandbox(key, SandboxCall::Artifacts, deadline::READ_MS).await,
+            Call::Artifact { key, path, query } => {
+                self.sandbox(key, SandboxCall::Artifact { path, query }, deadline::READ_MS).await
+            }
             Call::Checkpoint { key, reason } => {
                 self.sandbox(key, SandboxCall::Checkpoint { reason }, deadline::END_MS).await
             }

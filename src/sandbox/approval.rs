@@ -6,11 +6,11 @@
 use ringfence_wire::refusal::Refusal;
 
 use super::Object;
-pub use super::store::exec::Asked;
+pub use super::store::exec::{Asked, Word};
 use crate::clock;
 
 impl Object {
-    pub fn spend(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
-        self.store.spend(asked, clock::now_ms())
+    pub fn may_spend(&self, asked: &Asked<'_>) -> Result<Option<Word>, Refusal> {
+        self.store.may_spend(asked, clock::now_ms())
     }
 }

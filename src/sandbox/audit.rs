@@ -1,13 +1,15 @@
 //! One record per operation that changes something: what, its outcome, how long. In storage with a bound, and as one
 //! log line. No command text, no path, no secret. Look-ups are not recorded: they are polled. Nor is an alarm, but what
-//! it does: an expiry, or the end of a container at last, is an operation like an abort.
+//! it does: an expiry, or the end of a container at last, is an operation like an abort. A sweep that killed or left
+//! anything is a record of its own, `sweep`, with names.
 //!
 //! A teardown whose container was not seen gone within its time is a record of its own, `OrphanedSandbox`, that names
 //! the sandbox, its consumer and its labels: the alarm goes on trying, and whoever reads either knows what to look for.
 
 use std::future::Future;
 
-use ringfence_wire::contract::{EventsDone, EventsQuery, SandboxEvent};
+use ringfence_wire::contract::{EventsDone, EventsQuery, MAX_NAMES_IN_EVENT, SandboxEvent, Swept};
+use ringfence_wire::evidence::{Evidence, SeenProcess};
 use ringfence_wire::refusal::{Refusal, RefusalKind};
 use worker::{console_error, console_log, console_warn};
 
@@ -42,6 +44,30 @@ impl Object {
             });
         }
         result
+    }
+
+    /// One event for one sweep, if there was anything to sweep. `id` is whose it was, where it was one job's.
+    pub fn record_sweep(&self, id: Option<String>, evidence: &Evidence) {
+        if evidence.complete && evidence.killed_count == 0 {
+            return;
+        }
+        let names = |seen: &[SeenProcess]| {
+            let name = |one: &SeenProcess| format!("{} ({})", one.name, one.identity.pid);
+            seen.iter().take(MAX_NAMES_IN_EVENT).map(name).collect()
+        };
+        let swept = Swept {
+            complete: evidence.complete,
+            killed_count: evidence.killed_count,
+            killed: names(&evidence.killed),
+            survivors: names(&evidence.survivors),
+        };
+        let Ok(Some(head)) = self.store.head() else { return };
+        self.record(SandboxEvent {
+            id,
+            swept: Some(swept),
+            duration_ms: evidence.elapsed_ms,
+            ..event(&head, "sweep", evidence.complete, clock::now_ms())
+        });
     }
 
     /// The teardown that began then is over its time. `head` is as it was before it.
@@ -94,5 +120,6 @@ fn event(head: &Head, operation: &str, ok: bool, began: u64) -> SandboxEvent {
         duration_ms: now.saturating_sub(began),
         generation: head.generation,
         labels: None,
+        swept: None,
     }
 }

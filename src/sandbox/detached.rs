@@ -12,7 +12,6 @@ use std::rc::Rc;
 
 use ringfence_core::fingerprint::{self, Call, Comparison};
 use ringfence_core::recipe::log_file_name;
-use ringfence_core::settle::Sent;
 use ringfence_core::status::{self, Record, View};
 use ringfence_wire::contract::{GoneReason, StartDetachedDone, StartDetachedInput, StartedProcess, StopDone};
 use ringfence_wire::ids::{Nonce, ProcessId};
@@ -24,7 +23,7 @@ use ringfence_wire::supervisor::{
 
 use super::approval::Asked;
 use super::boot::Want;
-use super::lookup::seen;
+use super::lookup::{of_job, seen};
 use super::settle::Unproven;
 use super::store::ledger::KeyKind;
 use super::store::processes::Process;
@@ -105,10 +104,10 @@ impl Object {
         })
     }
 
-    /// One transaction: the attestation is spent, the record written, its order taken.
+    /// One transaction: the record is written, its order taken, the attestation spent; in this order, as for an exec.
     fn declare(&self, input: &StartDetachedInput, floor_rule: Option<&str>) -> Result<Process, Refusal> {
         let key = &input.idempotency_key;
-        self.spend(&Asked {
+        let word = self.may_spend(&Asked {
             kind: KeyKind::Process,
             key,
             command: &input.command,
@@ -131,6 +130,7 @@ impl Object {
             started_at: clock::now_ms(),
         };
         self.store.declare(&process)?;
+        self.store.spend(word.as_ref(), process.started_at)?;
         Ok(process)
     }
 
@@ -173,10 +173,10 @@ impl Object {
             wake_on_stopping: false,
             tail_bytes: 0,
         };
-        let sent = Sent { nonce: process.nonce.clone(), boot_id: up.boot_id.clone() };
+        let sent = process.sent(&up.boot_id, up.identity);
         let started = match up.supervisor.start_job(&job).await {
             Ok(view) => Ok(view),
-            Err(error) => self.settle_start(&up, &sent, &process.id, process.order, error).await,
+            Err(error) => self.settle_start(&up, &sent, error).await,
         };
         self.conclude_start(epoch, &process, started)
     }
@@ -190,7 +190,7 @@ impl Object {
     ) -> StartResult {
         match started {
             Ok(view) => {
-                let reading = status::read(&Record::Starting, &seen(&view));
+                let reading = status::read(&Record::Starting, &of_job(&view));
                 let record = reading.becomes.unwrap_or(Record::Running);
                 self.store.confirm_start(&process.id, &record, view.started_at_ms)?;
                 self.still(epoch)?;
@@ -245,6 +245,7 @@ impl Object {
             }
             Err(error) => return Ok(not_stopped(error.to_string())),
         };
+        self.record_sweep(Some(id.0.clone()), &report.evidence);
         let evidence = Some(report.evidence);
         match report.finding {
             StopFinding::Stopped => {
@@ -258,7 +259,7 @@ impl Object {
             }
             StopFinding::NeverStarted => self.stopped(id, StopDone { stopped: true, evidence, detail: None }),
             StopFinding::AlreadyEnded | StopFinding::Forgotten => {
-                let view = report.job.as_ref().map_or(View::Forgotten, seen);
+                let view = report.job.as_ref().map_or(View::Forgotten, |job| seen(&process, job));
                 self.note(id, &view)?;
                 Ok(StopDone { stopped: true, evidence, detail: Some("it had ended before".to_owned()) })
             }

@@ -127,6 +127,8 @@ impl Object {
     async fn kill_for_evidence(&self, up: &Up) -> Option<Evidence> {
         let order = self.store.take_orders(1).ok()?;
         let request = TeardownRequest { order, spare: Vec::new(), grace_ms: Some(KILL_GRACE_MS) };
-        up.supervisor.kill_all(&request, KILL_DEADLINE_MS).await.ok().map(|report| report.evidence)
+        let report = up.supervisor.kill_all(&request, KILL_DEADLINE_MS).await.ok()?;
+        self.record_sweep(None, &report.evidence);
+        Some(report.evidence)
     }
 }

@@ -69,8 +69,22 @@ pub struct FencedCommand {
     pub tail_bytes: u64,
 }
 
+impl FencedCommand {
+    fn sent(&self, order: Order, up: &Up) -> Sent {
+        Sent {
+            id: self.id.clone(),
+            kind: JobKind::Fenced,
+            order,
+            nonce: self.nonce.clone(),
+            boot_id: up.boot_id.clone(),
+            identity: up.identity,
+        }
+    }
+}
+
 /// A fence that is torn down and revoked, and still marked open.
 pub struct Fenced<'a> {
+    pub sent: Sent,
     pub ended: Result<JobView, Unproven>,
     pub torn: Torn,
     pub region: Region<'a>,
@@ -123,7 +137,7 @@ impl Object {
         let opened = |order| self.store.mark_running(&entry.job, order, up.generation, &up.boot_id);
         let mut fence = self.fenced(epoch, &up, grant, &command, opened).await?;
         let result = match fence.ended {
-            Ok(job) => done(&up, &job, entry, granted, fence.torn),
+            Ok(job) => done(&up, &job, &fence.sent, granted, fence.torn),
             Err(unproven) => Err(unproven),
         };
         if let Ok(done) = &result {
@@ -154,7 +168,8 @@ impl Object {
         let grant = self.gate.apply(grant);
         #[cfg(feature = "panic-hook")]
         crate::panic_hook::trip(crate::panic_hook::Place::Apply, &command.command);
-        let ran = self.run(epoch, up, command, order).await;
+        let sent = command.sent(order, up);
+        let ran = self.run(epoch, up, command, &sent).await;
         grant.close();
         let torn = self.tear_down(epoch, up, teardown_order).await;
         // Whatever the teardown says, what is still under way is cut.
@@ -164,7 +179,7 @@ impl Object {
         let torn =
             self.contain(epoch, torn, revoked).await.map_err(|refusal| Unproven::Unknown(refusal.message))?;
         let ended = self.see_end(epoch, up, ran, command.tail_bytes).await;
-        Ok(Fenced { ended, torn, region })
+        Ok(Fenced { sent, ended, torn, region })
     }
 
     async fn run(
@@ -172,10 +187,10 @@ impl Object {
         epoch: u64,
         up: &Up,
         command: &FencedCommand,
-        order: Order,
+        sent: &Sent,
     ) -> Result<JobView, Unproven> {
         let job = StartJob {
-            order,
+            order: sent.order,
             id: command.id.clone(),
             nonce: command.nonce.clone(),
             spec: JobSpec {
@@ -192,10 +207,9 @@ impl Object {
             wake_on_stopping: true,
             tail_bytes: command.tail_bytes,
         };
-        let sent = Sent { nonce: command.nonce.clone(), boot_id: up.boot_id.clone() };
         let view = match up.supervisor.start_job(&job).await {
             Ok(view) => view,
-            Err(error) => self.settle_start(up, &sent, &command.id, order, error).await?,
+            Err(error) => self.settle_start(up, sent, error).await?,
         };
         self.follow(epoch, up, view, command.tail_bytes, Until::CommandEnded, command.timeout_ms).await
     }
@@ -259,6 +273,7 @@ impl Object {
         }
         let unproven = match answer {
             Ok(report) => {
+                self.record_sweep(None, &report.evidence);
                 self.apply_fates(order, Some(&report.tracked))?;
                 match proven(report) {
                     Ok(torn) => return Ok(torn),
@@ -287,6 +302,7 @@ impl Object {
         let answer = up.supervisor.kill_all(&request, KILL_ALL_DEADLINE_MS).await;
         match answer {
             Ok(report) => {
+                self.record_sweep(None, &report.evidence);
                 self.apply_fates(order, None)?;
                 Ok(proven(report).map_err(Some))
             }
@@ -324,18 +340,17 @@ fn proven(report: TeardownReport) -> Result<Torn, Evidence> {
 fn done(
     up: &Up,
     job: &JobView,
-    entry: &Entry,
+    sent: &Sent,
     granted: Vec<Granted>,
     torn: Torn,
 ) -> Result<ExecDone, Unproven> {
-    let sent = Sent { nonce: entry.nonce.clone(), boot_id: up.boot_id.clone() };
-    let end = match settle::settle(&sent, settle::Answer::Job(job)) {
+    let end = match settle::settle(sent, settle::Answer::Job(job)) {
         Settlement::Ended(end) => end,
         Settlement::Unknown(unknown) => return Err(Unproven::unknown(unknown)),
         _ => return Err(Unproven::unknown("its supervisor has no end record for it")),
     };
     Ok(ExecDone {
-        receipt: settle::receipt(end, job.tail.as_ref(), false),
+        receipt: settle::receipt(job, end, false),
         ensured: Ensured { generation: up.generation, rebuilt: up.rebuilt, expires_at: up.expires_at },
         granted,
         killed: settle::killed(&end.sweep, torn.evidence.as_ref()),

@@ -6,18 +6,18 @@
 
 use ringfence_core::status::{self, Reading, View};
 use ringfence_wire::contract::{
-    DetachedInput, DetachedStatus, FileDone, GoneReason, InputDone, ListDone, ListedProcess, OutputDone,
-    OutputQuery, StatusDone,
+    ArtifactQuery, DetachedInput, DetachedStatus, FileDone, GoneReason, InputDone, ListDone, ListedProcess,
+    OutputDone, OutputQuery, StatusDone,
 };
 use ringfence_wire::ids::ProcessId;
 use ringfence_wire::refusal::{Refusal, RefusalKind};
-use ringfence_wire::supervisor::{ErrorCode, FrameEncoding, JobView, StdinWrite};
+use ringfence_wire::supervisor::{ArtifactList, ArtifactPage, ErrorCode, FrameEncoding, JobView, StdinWrite};
 
 use super::boot::Up;
 use super::store::processes::Process;
 use super::{Object, refusals};
 use crate::clock;
-use crate::supervisor::CallError;
+use crate::supervisor::{CallError, Supervisor};
 
 impl Object {
     /// The record first; the supervisor only about a process believed to run, and only if the container runs.
@@ -78,7 +78,7 @@ impl Object {
             Err(refusal) => return unreachable(refusal.message),
         };
         match up.supervisor.job(&process.id, process.order).await {
-            Ok(view) => seen(&view),
+            Ok(view) => seen(process, &view),
             Err(_) if !self.container_runs() => View::ContainerDown,
             Err(error) => not_seen(&error),
         }
@@ -96,7 +96,7 @@ impl Object {
             let status = match (status::stored(&process.record), &jobs) {
                 (Some(status), _) => status,
                 (None, Some(Ok(jobs))) => match jobs.iter().find(|job| job.id == process.id) {
-                    Some(job) => self.note(&process.id, &seen(job))?.status,
+                    Some(job) => self.note(&process.id, &seen(&process, job))?.status,
                     // Not in the list: only its own look-up can tell unknown from forgotten.
                     None => self.detached_status(&process.id).await?.status,
                 },
@@ -119,28 +119,30 @@ impl Object {
         if self.store.open_processes()?.is_empty() {
             return Ok(());
         }
-        for job in self.all_jobs().await? {
-            if job.state.is_terminal() {
-                self.note(&job.id, &seen(&job))?;
+        let ended: Vec<_> =
+            self.all_jobs().await?.into_iter().filter(|job| job.state.is_terminal()).collect();
+        for process in self.store.open_processes()? {
+            if let Some(job) = ended.iter().find(|job| job.id == process.id) {
+                self.note(&process.id, &seen(&process, job))?;
             }
         }
         Ok(())
     }
 
     async fn all_jobs(&self) -> Result<Vec<JobView>, Refusal> {
-        let up = self.up(&self.known_head()?)?;
-        let up = up.ok_or_else(|| refusals::unavailable("not-running", "the container does not run"))?;
-        up.supervisor.jobs().await.map(|list| list.jobs).map_err(|e| refusals::supervisor(&e))
+        self.running()?.supervisor.jobs().await.map(|list| list.jobs).map_err(|e| refusals::supervisor(&e))
     }
 
     pub async fn detached_output(&self, id: &ProcessId, query: OutputQuery) -> Result<OutputDone, Refusal> {
-        let (_, up) = self.reach(id)?;
-        // One that waits gets a connection of its own: the shared ones are few, and a stop or a teardown needs them.
+        let (process, up) = self.reach(id)?;
         let supervisor = match query.wait_ms {
-            Some(_) => up.supervisor.apart(self.container()?).map_err(|e| refusals::supervisor(&e.into()))?,
+            Some(_) => self.waits_apart(&up)?,
             None => up.supervisor,
         };
         let page = supervisor.output(id, query).await.map_err(|e| refusals::supervisor(&e))?;
+        if !process.runs_as(page.identity) {
+            return Err(refusals::unavailable("unreadable", NOT_ABOUT_IT));
+        }
         Ok(OutputDone { page })
     }
 
@@ -159,13 +161,18 @@ impl Object {
             data: input.data,
             eof: input.eof.unwrap_or(false),
         };
-        match up.supervisor.write_stdin(id, &write).await {
+        match self.waits_apart(&up)?.write_stdin(id, &write).await {
             Ok(answer) => Ok(InputDone { accepted: answer.result, deduped: answer.replayed }),
             Err(error) if error.refused_as(ErrorCode::Conflict) => {
                 Err(refusals::conflict().field("operationKey"))
             }
             Err(error) => Err(refusals::supervisor(&error)),
         }
+    }
+
+    /// A call that waits gets a connection of its own: the shared ones are few, and a stop or a teardown needs them.
+    fn waits_apart(&self, up: &Up) -> Result<Supervisor, Refusal> {
+        up.supervisor.apart(self.container()?).map_err(|e| refusals::supervisor(&e.into()))
     }
 
     /// The supervisor that has the process, if it is the one that runs now.
@@ -183,24 +190,50 @@ impl Object {
 
     /// The text of one regular file beneath the paths that may be read.
     pub async fn read_file(&self, path: &str) -> Result<FileDone, Refusal> {
+        let content = self.running()?.supervisor.read_file(path).await.map_err(path_refused)?;
+        Ok(FileDone { content })
+    }
+
+    pub async fn artifacts(&self) -> Result<ArtifactList, Refusal> {
+        self.running()?.supervisor.artifacts().await.map_err(|error| refusals::supervisor(&error))
+    }
+
+    pub async fn artifact(&self, path: &str, query: ArtifactQuery) -> Result<ArtifactPage, Refusal> {
+        self.running()?.supervisor.artifact(path, query).await.map_err(path_refused)
+    }
+
+    fn running(&self) -> Result<Up, Refusal> {
         let up = match self.store.head()? {
             Some(head) => self.up(&head)?,
             None => None,
         };
-        let up = up.ok_or_else(|| refusals::unavailable("not-running", "the container does not run"))?;
-        match up.supervisor.read_file(path).await {
-            Ok(content) => Ok(FileDone { content }),
-            Err(CallError::Refused {
-                code: ErrorCode::PathRefused | ErrorCode::NoSuchFile | ErrorCode::TooLarge,
-                message,
-            }) => Err(Refusal::new(RefusalKind::RecipeRejected, message).field("path")),
-            Err(error) => Err(refusals::supervisor(&error)),
-        }
+        up.ok_or_else(|| refusals::unavailable("not-running", "the container does not run"))
     }
 }
 
-/// A supervisor's view of a job, as a status reads it.
-pub fn seen(job: &JobView) -> View {
+fn path_refused(error: CallError) -> Refusal {
+    match error {
+        CallError::Refused {
+            code: ErrorCode::BadRequest | ErrorCode::PathRefused | ErrorCode::NoSuchFile | ErrorCode::TooLarge,
+            message,
+        } => Refusal::new(RefusalKind::RecipeRejected, message).field("path"),
+        error => refusals::supervisor(&error),
+    }
+}
+
+/// What an answer says that is about another job than the one asked for.
+const NOT_ABOUT_IT: &str = "the supervisor's answer is not about what was asked for";
+
+/// A supervisor's view of this process, as a status reads it.
+pub fn seen(process: &Process, job: &JobView) -> View {
+    let is_it = process.runs_as(job.identity)
+        && process.boot_id.as_ref() == Some(&job.boot_id)
+        && process.sent(&job.boot_id, job.identity).is(job);
+    if is_it { of_job(job) } else { View::Unreachable { detail: NOT_ABOUT_IT.to_owned() } }
+}
+
+/// Likewise, of a job that is known to be the one.
+pub fn of_job(job: &JobView) -> View {
     let end = job.end.as_ref();
     View::Job {
         state: job.state,

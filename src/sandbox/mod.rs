@@ -218,6 +218,8 @@ impl Object {
                 told(self.audited("detachedInput", Some(id.0.clone()), write).await)
             }
             SandboxCall::ReadFile { path } => told(self.read_file(&path).await),
+            SandboxCall::Artifacts => told(self.artifacts().await),
+            SandboxCall::Artifact { path, query } => told(self.artifact(&path, query).await),
             SandboxCall::Checkpoint { reason } => {
                 told(self.audited("checkpoint", None, self.checkpoint(&reason)).await)
             }

@@ -10,7 +10,7 @@
 use std::rc::Rc;
 
 use ringfence_core::recipe::DEFAULT_TAIL_BYTES;
-use ringfence_core::settle::{self, Sent, Settlement};
+use ringfence_core::settle::{self, Settlement};
 use ringfence_core::status::Record;
 use ringfence_wire::contract::{Ensured, ExecDone, GoneReason, TeardownSummary};
 use ringfence_wire::ids::Order;
@@ -139,8 +139,8 @@ impl Object {
             self.still(epoch)?;
         }
         for start in starts {
-            let sent = Sent { nonce: start.nonce.clone(), boot_id: up.boot_id.clone() };
-            let found = self.find_or_forbid(&up, &sent, &start.id, start.order, WHY).await;
+            let sent = start.sent(&up.boot_id, up.identity);
+            let found = self.find_or_forbid(&up, &sent, WHY).await;
             self.still(epoch)?;
             if let Err(Unproven::Unknown(detail)) = &found
                 && self.container_runs()
@@ -160,12 +160,12 @@ impl Object {
         let (Some(order), Some(boot_id)) = (entry.order, entry.boot_id.clone()) else {
             return Ok(self.store.release_entry(&entry.job)?);
         };
-        let sent = Sent { nonce: entry.nonce.clone(), boot_id };
+        let sent = entry.sent(order, &boot_id, up.identity);
         if sent.boot_id != up.boot_id || torn.mode == TeardownMode::Destroyed {
             let detail = "the object was restarted and the container it ran in is gone";
             return Ok(self.store.record_unknown(&entry.job, detail, now)?);
         }
-        let seen = match self.find_or_forbid(up, &sent, &entry.job, order, WHY).await {
+        let seen = match self.find_or_forbid(up, &sent, WHY).await {
             Ok(job) => self.follow(epoch, up, job, DEFAULT_TAIL_BYTES, Until::Terminal, 0).await,
             Err(unproven) => Err(unproven),
         };
@@ -180,7 +180,7 @@ impl Object {
             return Ok(self.store.record_unknown(&entry.job, "its end has no proof", now)?);
         };
         let done = ExecDone {
-            receipt: settle::receipt(end, job.tail.as_ref(), true),
+            receipt: settle::receipt(&job, end, true),
             ensured: Ensured { generation: up.generation, rebuilt: false, expires_at: up.expires_at },
             granted: Vec::new(),
             killed: settle::killed(&end.sweep, torn.evidence.as_ref()),

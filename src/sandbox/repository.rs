@@ -51,9 +51,8 @@ impl Object {
             log_path: "clone.log".to_owned(),
             tail_bytes: CLONE_TAIL_BYTES,
         };
-        let sent = Sent { nonce: command.nonce.clone(), boot_id: up.boot_id.clone() };
         let fenced = self.fenced(epoch, up, repository_grant(repo, *lfs), &command, |_| Ok(())).await;
-        let Fenced { ended, mut region, .. } = fenced.map_err(|unproven| unseen(repo, unproven))?;
+        let Fenced { sent, ended, mut region, .. } = fenced.map_err(|unproven| unseen(repo, unproven))?;
         ended.map_err(|unproven| unseen(repo, unproven)).and_then(|job| succeeded(repo, &sent, &job))?;
         self.store.set_cloned()?;
         self.store.close_fence()?;

@@ -5,7 +5,6 @@
 //! Every silence has a deadline, and a silence that outlasts it is an unknown, not a no.
 
 use ringfence_core::settle::{Answer, Ask, Sent, Settlement, settle};
-use ringfence_wire::ids::{Order, ProcessId};
 use ringfence_wire::refusal::{Refusal, RefusalKind};
 use ringfence_wire::supervisor::{ErrorCode, JobView, StopReport};
 
@@ -92,38 +91,27 @@ impl Heard {
 
 impl Object {
     /// A start whose answer was not the job. `Ok` if it runs or ran after all.
-    pub async fn settle_start(
-        &self,
-        up: &Up,
-        sent: &Sent,
-        id: &ProcessId,
-        order: Order,
-        error: CallError,
-    ) -> Result<JobView, Unproven> {
+    pub async fn settle_start(&self, up: &Up, sent: &Sent, error: CallError) -> Result<JobView, Unproven> {
         match error {
             CallError::Refused { code, message } if proves_not_started(code) => {
                 Err(Unproven::NotRun(not_started(code, message)))
             }
-            error => self.find_or_forbid(up, sent, id, order, &error.to_string()).await,
+            error => self.find_or_forbid(up, sent, &error.to_string()).await,
         }
     }
 
     /// Looks for a job that may have been started; if the supervisor does not know it, forbids it.
-    pub async fn find_or_forbid(
-        &self,
-        up: &Up,
-        sent: &Sent,
-        id: &ProcessId,
-        order: Order,
-        why: &str,
-    ) -> Result<JobView, Unproven> {
+    pub async fn find_or_forbid(&self, up: &Up, sent: &Sent, why: &str) -> Result<JobView, Unproven> {
         let give_up_at = clock::now_ms() + SETTLE_DEADLINE_MS;
         let mut ask = Ask::Again;
         loop {
             let heard = match ask {
                 _ if !self.container_runs() => Heard::BootGone,
-                Ask::Again => Heard::of(up.supervisor.job(id, order).await, Heard::Job),
-                Ask::Stop => Heard::of(up.supervisor.stop_job(id, order, SETTLE_GRACE_MS).await, Heard::Stop),
+                Ask::Again => Heard::of(up.supervisor.job(&sent.id, sent.order).await, Heard::Job),
+                Ask::Stop => Heard::of(
+                    up.supervisor.stop_job(&sent.id, sent.order, SETTLE_GRACE_MS).await,
+                    Heard::Stop,
+                ),
             };
             match settle(sent, heard.answer()) {
                 Settlement::Ended(_) | Settlement::Runs(_) => {

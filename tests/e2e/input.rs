@@ -5,11 +5,14 @@ use crate::world::{World, tests};
 use futures::future::join_all;
 use ringfence_e2e::eventually::eventually;
 use ringfence_e2e::facade::{Sandbox, done, fresh_key, fresh_word, refused, start_input};
+use ringfence_e2e::files::files_with;
 use ringfence_wire::contract::{DetachedStatus, InputDone, StartDetachedDone};
 use ringfence_wire::refusal::{Outcome, RefusalKind};
 use ringfence_wire::supervisor::StdinResult;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 tests! {
     shared:
@@ -17,11 +20,17 @@ tests! {
         an_operation_key_with_other_bytes_is_a_conflict_and_writes_nothing,
         eof_ends_the_input_and_what_comes_after_it_is_closed,
         input_that_is_not_read_is_pending_until_it_is,
+        input_still_pending_when_its_process_is_stopped_was_never_written_and_says_so_for_ever,
+        more_writes_than_may_be_pending_are_refused_and_a_stop_is_as_quick_as_ever,
+        more_bytes_than_may_be_pending_are_refused,
+        what_is_written_to_a_process_is_stored_nowhere,
         input_to_a_process_without_stdin_is_refused_naming_the_process,
         a_bad_input_is_refused_by_both_faces_naming_the_field;
 }
 
 const MAX_INPUT_BYTES: usize = 64 * 1024;
+const MAX_PENDING_WRITES: usize = 64;
+const MAX_PENDING_BYTES: usize = 1024 * 1024;
 /// What the kernel takes into a pipe that nobody reads.
 const PIPE_BYTES: usize = 64 * 1024;
 
@@ -92,6 +101,97 @@ async fn input_that_is_not_read_is_pending_until_it_is(world: Arc<World>) {
     assert_eq!(text(&sandbox, &id).await.trim(), (PIPE_BYTES + "rest\n".len()).to_string());
     let asked = done(write(&sandbox, &id, "second", "rest\n", true).await);
     assert!(asked.deduped && asked.accepted == StdinResult::Written, "{asked:?}");
+}
+
+async fn input_still_pending_when_its_process_is_stopped_was_never_written_and_says_so_for_ever(
+    world: Arc<World>,
+) {
+    let sandbox = world.sandbox().await;
+    let id = with_stdin(&sandbox, "sleep 3600").await;
+    let full = done(write(&sandbox, &id, "full", &"x".repeat(PIPE_BYTES), false).await);
+    assert_eq!(full.accepted, StdinResult::Written);
+    let waiting = done(write(&sandbox, &id, "waiting", "rest\n", false).await);
+    assert_eq!(waiting.accepted, StdinResult::Pending);
+
+    assert!(sandbox.stop(&id).await.stopped);
+    for _ in 0..2 {
+        let asked = done(write(&sandbox, &id, "waiting", "rest\n", false).await);
+        assert_eq!(
+            (asked.accepted, asked.deduped),
+            (StdinResult::Closed, true),
+            "none of its bytes is in the pipe"
+        );
+    }
+    let asked = done(write(&sandbox, &id, "full", &"x".repeat(PIPE_BYTES), false).await);
+    assert_eq!((asked.accepted, asked.deduped), (StdinResult::Written, true));
+    let new = done(write(&sandbox, &id, "new", "x", false).await);
+    assert_eq!((new.accepted, new.deduped), (StdinResult::Closed, false));
+}
+
+async fn more_writes_than_may_be_pending_are_refused_and_a_stop_is_as_quick_as_ever(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let id = with_stdin(&sandbox, "sleep 3600").await;
+    done(write(&sandbox, &id, "full", &"x".repeat(PIPE_BYTES), false).await);
+    let keys: Vec<String> = (0..=MAX_PENDING_WRITES).map(|n| format!("w{n}")).collect();
+    let writes = join_all(keys.iter().map(|key| write(&sandbox, &id, key, "x", false))).await;
+    let (pending, refused_ones): (Vec<_>, Vec<_>) =
+        writes.into_iter().partition(|outcome| matches!(outcome, Outcome::Done(_)));
+    assert_eq!(pending.len(), MAX_PENDING_WRITES, "{refused_ones:?}");
+    for outcome in pending {
+        assert_eq!(done(outcome).accepted, StdinResult::Pending);
+    }
+    for outcome in refused_ones {
+        let refusal = refused(outcome, RefusalKind::SandboxUnavailable);
+        assert_eq!(refusal.reason.as_deref(), Some("limit-reached"), "{refusal:?}");
+        assert!(refusal.message.contains("64 writes"), "{refusal:?}");
+    }
+
+    // Many that wait hold up nobody.
+    let waiting: Vec<_> = keys
+        .into_iter()
+        .take(16)
+        .map(|key| {
+            let (sandbox, id) = (sandbox.clone(), id.clone());
+            tokio::spawn(async move { write(&sandbox, &id, &key, "x", false).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let begun = Instant::now();
+    assert!(sandbox.stop(&id).await.stopped);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    for outcome in join_all(waiting).await {
+        assert_eq!(done(outcome.expect("it was answered")).accepted, StdinResult::Closed);
+    }
+}
+
+async fn more_bytes_than_may_be_pending_are_refused(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let id = with_stdin(&sandbox, "sleep 3600").await;
+    let full = "x".repeat(PIPE_BYTES);
+    done(write(&sandbox, &id, "full", &full, false).await);
+    let keys: Vec<String> = (0..MAX_PENDING_BYTES / PIPE_BYTES).map(|n| format!("w{n}")).collect();
+    for outcome in join_all(keys.iter().map(|key| write(&sandbox, &id, key, &full, false))).await {
+        assert_eq!(done(outcome).accepted, StdinResult::Pending);
+    }
+    let refusal = refused(write(&sandbox, &id, "over", "x", false).await, RefusalKind::SandboxUnavailable);
+    assert_eq!(refusal.reason.as_deref(), Some("limit-reached"), "{refusal:?}");
+    // What was refused took no key.
+    assert!(sandbox.stop(&id).await.stopped);
+    let asked = done(write(&sandbox, &id, "over", "x", false).await);
+    assert_eq!((asked.accepted, asked.deduped), (StdinResult::Closed, false));
+}
+
+async fn what_is_written_to_a_process_is_stored_nowhere(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let (secret, operation) = (fresh_word(), fresh_word());
+    let id = with_stdin(&sandbox, "cat > /dev/null").await;
+    done(write(&sandbox, &id, &operation, &format!("{secret}\n"), true).await);
+    assert_eq!(ended(&sandbox, &id).await, DetachedStatus::Exited { exit_code: Some(0), signal: None });
+    sandbox.list().await;
+
+    let stored = files_with(world.stack.directory(), id.as_bytes());
+    assert!(!stored.is_empty(), "this looks where the objects keep their records");
+    assert_eq!(files_with(world.stack.directory(), secret.as_bytes()), Vec::<PathBuf>::new());
 }
 
 async fn input_to_a_process_without_stdin_is_refused_naming_the_process(world: Arc<World>) {

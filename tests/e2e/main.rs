@@ -9,6 +9,7 @@
 mod aborts;
 mod admission;
 mod approvals;
+mod artifacts;
 mod bad_input;
 mod canary;
 mod clients;
@@ -22,6 +23,7 @@ mod egress;
 mod faults;
 mod fences;
 mod input;
+mod inside;
 mod keys;
 mod lifetimes;
 mod migrations;
@@ -59,7 +61,9 @@ fn run(arguments: &Arguments) -> Conclusion {
         aborts::tests(),
         admission::tests(),
         approvals::tests(),
+        artifacts::tests(),
         input::tests(),
+        inside::tests(),
         keys::tests(),
         lifetimes::tests(),
         migrations::tests(),

@@ -15,7 +15,8 @@ tests! {
         the_release_bundle_does_not_hold_the_hook;
     own Setup::hooked =>
         a_panic_in_the_facade_fails_that_one_call_and_leaves_the_others_running,
-        a_panic_in_an_object_fails_that_one_call_and_leaves_the_others_running;
+        a_panic_in_an_object_fails_that_one_call_and_leaves_the_others_running,
+        a_panic_inside_an_open_fence_is_recovered_from_before_the_next_command_runs;
 }
 
 /// What every panic of the hook says.
@@ -42,6 +43,25 @@ async fn a_panic_in_an_object_fails_that_one_call_and_leaves_the_others_running(
         refused(answer.outcome::<Value>(), RefusalKind::SandboxUnavailable);
     })
     .await;
+}
+
+async fn a_panic_inside_an_open_fence_is_recovered_from_before_the_next_command_runs(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let (sleep, mark) = long_sleep();
+    let id = done(sandbox.start(&sleep).await).process.id;
+    let declared = sandbox.process_with(&mark).await;
+    let (since, key) = (world.stack.control().now().await, fresh_key());
+
+    refused(sandbox.exec_as(&key, "panic-hook.apply").await, RefusalKind::SandboxUnavailable);
+    let next = done(sandbox.exec("echo next").await);
+    assert_eq!(next.receipt.tail, "next\n");
+    let log = sandbox.calls_since(since).await;
+    log.assert_order(&["ingress POST /v1/teardown*", "ingress POST /v1/jobs*"]);
+    assert!(declared.is_alive(), "what is declared is spared");
+    assert_eq!(sandbox.status(id.as_str()).await, DetachedStatus::Running);
+    // Its command was proven not to have run: the key is free, and is another call's now.
+    let again = done(sandbox.exec_as(&key, "echo again").await);
+    assert_eq!((again.receipt.tail.as_str(), again.receipt.deduped), ("again\n", false));
 }
 
 /// Panics under one key while another sandbox is in the midst of its work.

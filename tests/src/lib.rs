@@ -16,6 +16,7 @@ pub mod command;
 pub mod control;
 pub mod eventually;
 pub mod facade;
+pub mod files;
 pub mod http;
 pub mod mirror;
 pub mod origin;

@@ -149,6 +149,11 @@ impl Stack {
         &self.tokens[consumer]
     }
 
+    /// Where everything that the stack writes lies: the objects' storage and every log.
+    pub fn directory(&self) -> &Path {
+        &self.run
+    }
+
     /// What this deployment's tickets are signed with: known to the tests alone, beside the Worker.
     pub fn ticket_secrets(&self) -> &[String] {
         &self.secrets

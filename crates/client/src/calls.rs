@@ -6,13 +6,13 @@ use crate::error::{CallError, SetupError};
 use crate::transport::{Call, Transport};
 use hyper::{Method, StatusCode};
 use ringfence_wire::contract::{
-    AbortDone, AdmissionDone, AdmissionWish, CanaryDone, DenialEvent, DetachedInput, DetachedStatus, Done,
-    EnsureOptions, Ensured, EventsDone, EventsQuery, ExecDone, ExecInput, FileDone, InputDone, ListDone,
-    ListedProcess, ListedSandbox, OutputDone, OutputQuery, PoolStatusDone, PoolUse, Recipe, SandboxesDone,
-    StartDetachedDone, StartDetachedInput, StatusDone, StopDone,
+    AbortDone, AdmissionDone, AdmissionWish, ArtifactQuery, CanaryDone, DenialEvent, DetachedInput,
+    DetachedStatus, Done, EnsureOptions, Ensured, EventsDone, EventsQuery, ExecDone, ExecInput, FileDone,
+    InputDone, ListDone, ListedProcess, ListedSandbox, OutputDone, OutputQuery, PoolStatusDone, PoolUse,
+    Recipe, SandboxesDone, StartDetachedDone, StartDetachedInput, StatusDone, StopDone,
 };
 use ringfence_wire::ids::{ProcessId, SandboxKey};
-use ringfence_wire::supervisor::OutputPage;
+use ringfence_wire::supervisor::{ArtifactList, ArtifactPage, OutputPage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Write as _;
@@ -186,6 +186,18 @@ impl Sandbox {
     pub async fn read_file(&self, path: &str) -> Result<String, CallError> {
         let done: FileDone = self.get("readFile", &format!("/files?path={}", escape(path))).await?;
         Ok(done.content)
+    }
+
+    /// `artifacts`
+    pub async fn artifacts(&self) -> Result<ArtifactList, CallError> {
+        self.get("artifacts", "/artifacts").await
+    }
+
+    /// `artifact`: one page of a file beneath the artifact path, or of the log that a command was given this `logPath` for.
+    pub async fn artifact(&self, path: &str, query: ArtifactQuery) -> Result<ArtifactPage, CallError> {
+        let path: Vec<String> = path.split('/').map(escape).collect();
+        let values = [("cursor", query.cursor.map(|c| c.0)), ("limit", query.limit)];
+        self.get("artifact", &with_query(format!("/artifacts/{}", path.join("/")), values)).await
     }
 
     /// `denials`

@@ -9,14 +9,33 @@
 
 use ringfence_wire::contract::{Receipt, ReceiptEnd};
 use ringfence_wire::evidence::Evidence;
-use ringfence_wire::ids::{BootId, Nonce};
-use ringfence_wire::supervisor::{EndRecord, JobState, JobView, StopFinding, StopReport, Tail};
+use ringfence_wire::ids::{BootId, Nonce, Order, ProcessId};
+use ringfence_wire::supervisor::{
+    EndRecord, ExecutionIdentity, JobKind, JobState, JobView, StopFinding, StopReport,
+};
 
-/// What the object sent, and to whom.
+/// What the object sent, and to whom: a job is told by all of it together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
+    pub id: ProcessId,
+    pub kind: JobKind,
+    pub order: Order,
     pub nonce: Nonce,
     pub boot_id: BootId,
+    /// Where that boot said that its jobs run.
+    pub identity: ExecutionIdentity,
+}
+
+impl Sent {
+    /// Is this the job that was sent? Its boot is looked at apart: another boot is a loss, no contradiction.
+    pub fn is(&self, view: &JobView) -> bool {
+        view.id == self.id
+            && view.kind == self.kind
+            && view.order == self.order
+            && view.nonce == self.nonce
+            && view.identity == self.identity
+            && view.identity != ExecutionIdentity::LegacyUnbound
+    }
 }
 
 /// What came back when the job was asked for by its id.
@@ -93,7 +112,7 @@ fn seen<'a>(sent: &Sent, view: &'a JobView) -> Settlement<'a> {
     if view.boot_id != sent.boot_id {
         return Settlement::Unknown(Unknown::BootGone);
     }
-    if view.nonce != sent.nonce {
+    if !sent.is(view) {
         return Settlement::Unknown(Unknown::WrongProof);
     }
     match &view.end {
@@ -116,8 +135,9 @@ pub fn proves(sent: &Sent, end: &EndRecord) -> bool {
         && digest(&end.stderr.sha256)
 }
 
-/// The receipt a proven end makes. `recovered`: a recovery's teardown ended it, not its own fence.
-pub fn receipt(end: &EndRecord, tail: Option<&Tail>, recovered: bool) -> Receipt {
+/// The receipt that the proven end of this job makes. `recovered`: a recovery's teardown ended it, not its own fence.
+pub fn receipt(job: &JobView, end: &EndRecord, recovered: bool) -> Receipt {
+    let tail = job.tail.as_ref();
     let told = match (end.state, end.signal) {
         (JobState::TimedOut, _) => ReceiptEnd::TimedOut,
         (JobState::Completed | JobState::Failed, Some(_)) => ReceiptEnd::Signaled,
@@ -134,6 +154,8 @@ pub fn receipt(end: &EndRecord, tail: Option<&Tail>, recovered: bool) -> Receipt
         deduped: false,
         tail: tail.map(|tail| tail.text.clone()).unwrap_or_default(),
         truncated: tail.map_or(end.stdout.bytes + end.stderr.bytes > 0, |tail| tail.truncated),
+        log_truncated: end.log_truncated.then_some(true),
+        identity: job.identity,
     }
 }
 
@@ -156,11 +178,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use ringfence_wire::evidence::{KillMethod, KillScope, SeenProcess};
-    use ringfence_wire::ids::{Cursor, Order, ProcessIdentity};
-    use ringfence_wire::supervisor::{ExecutionIdentity, JobKind, StreamDigest};
+    use ringfence_wire::ids::{Cursor, ProcessIdentity};
+    use ringfence_wire::supervisor::StreamDigest;
 
     fn sent() -> Sent {
-        Sent { nonce: "n".into(), boot_id: "b".into() }
+        Sent {
+            id: "i".into(),
+            kind: JobKind::Fenced,
+            order: Order(1),
+            nonce: "n".into(),
+            boot_id: "b".into(),
+            identity: ExecutionIdentity::SandboxedWorkspace,
+        }
     }
 
     fn evidence() -> Evidence {
@@ -212,20 +241,22 @@ mod tests {
     fn an_end_record_of_the_same_boot_and_nonce_is_the_receipt() {
         let view = view(JobState::Completed, Some(end(JobState::Completed)));
         let Settlement::Ended(end) = settle(&sent(), Answer::Job(&view)) else { panic!("{view:?}") };
-        let receipt = receipt(end, None, false);
+        let receipt = receipt(&view, end, false);
         assert_eq!((receipt.end, receipt.exit_code), (ReceiptEnd::Exited, Some(0)));
+        assert_eq!(receipt.identity, ExecutionIdentity::SandboxedWorkspace);
     }
 
     #[test]
     fn a_job_that_a_recovery_ended_is_killed_and_interrupted_with_no_code() {
-        let receipt = receipt(&end(JobState::Killed), None, true);
+        let receipt = |state, recovered| receipt(&view(state, None), &end(state), recovered);
+        let recovered = receipt(JobState::Killed, true);
         assert_eq!(
-            (receipt.end, receipt.exit_code, receipt.signal, receipt.interrupted),
+            (recovered.end, recovered.exit_code, recovered.signal, recovered.interrupted),
             (ReceiptEnd::Killed, None, Some(9), Some(true))
         );
-        assert_eq!(super::receipt(&end(JobState::Killed), None, false).interrupted, None);
-        assert_eq!(super::receipt(&end(JobState::Interrupted), None, false).interrupted, Some(true));
-        assert_eq!(super::receipt(&end(JobState::TimedOut), None, true).end, ReceiptEnd::TimedOut);
+        assert_eq!(receipt(JobState::Killed, false).interrupted, None);
+        assert_eq!(receipt(JobState::Interrupted, false).interrupted, Some(true));
+        assert_eq!(receipt(JobState::TimedOut, true).end, ReceiptEnd::TimedOut);
     }
 
     #[test]
@@ -272,6 +303,24 @@ mod tests {
             assert!(!proves(&sent(), &bad));
             let view = view(JobState::Completed, Some(bad));
             assert_eq!(settle(&sent(), Answer::Job(&view)), Settlement::Unknown(Unknown::WrongProof));
+        }
+    }
+
+    #[test]
+    fn a_job_that_differs_in_anything_from_what_was_sent_is_not_it() {
+        let good = view(JobState::Completed, Some(end(JobState::Completed)));
+        assert!(sent().is(&good));
+        let other_host = Sent { identity: ExecutionIdentity::HostUnsandboxed, ..sent() };
+        let unbound = Sent { identity: ExecutionIdentity::LegacyUnbound, ..sent() };
+        for (sent, bad) in [
+            (sent(), JobView { id: "other".into(), ..good.clone() }),
+            (sent(), JobView { kind: JobKind::Detached, ..good.clone() }),
+            (sent(), JobView { order: Order(2), ..good.clone() }),
+            (sent(), JobView { nonce: "other".into(), ..good.clone() }),
+            (other_host, good.clone()),
+            (unbound, JobView { identity: ExecutionIdentity::LegacyUnbound, ..good.clone() }),
+        ] {
+            assert_eq!(settle(&sent, Answer::Job(&bad)), Settlement::Unknown(Unknown::WrongProof), "{bad:?}");
         }
     }
 

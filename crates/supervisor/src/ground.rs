@@ -37,6 +37,7 @@ pub struct Ground {
     pub shell: &'static str,
     pub home: PathBuf,
     pub workspace: PathBuf,
+    pub artifacts: PathBuf,
     pub logs: PathBuf,
     pub rules: PathBuf,
     /// Beneath these, files may be read and written.
@@ -50,6 +51,9 @@ pub enum GroundRefused {
     )]
     Directory { path: PathBuf, variable: &'static str, source: io::Error },
 }
+
+/// Beneath the artifact path, for the supervisor alone.
+pub const LOGS: &str = ".logs";
 
 /// What every job can read about the two policies, at a known path and in `RINGFENCE_RULES`.
 pub const RULES: &str = "\
@@ -91,7 +95,7 @@ impl Ground {
             let _ = std::fs::create_dir(&tmp);
             let _ = rustix::fs::chmod(&tmp, Mode::from_raw_mode(0o1777));
         }
-        let logs = start.artifacts.join(".logs");
+        let logs = start.artifacts.join(LOGS);
         private_directory(&logs, Mode::RWXU).map_err(refuse(&logs, start_env::ARTIFACTS))?;
         let world = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
         private_directory(&start.run, world).map_err(refuse(&start.run, start_env::RUN))?;
@@ -110,6 +114,7 @@ impl Ground {
             home,
             file_roots: vec![start.workspace.clone(), start.artifacts.clone(), tmp],
             workspace: start.workspace.clone(),
+            artifacts: start.artifacts.clone(),
             logs,
             rules,
         })

@@ -153,6 +153,8 @@ impl Job {
     /// Writes the end record.
     pub fn finish(&mut self, boot_id: &BootId, now: Instant, now_ms: u64, sweep: Evidence) {
         let command = self.machine.command_end();
+        // A command that never ended by itself ran until now.
+        let command_ended = self.command_ended.map_or(now, |(at, _)| at);
         self.end = Some(EndRecord {
             nonce: self.nonce.clone(),
             boot_id: boot_id.clone(),
@@ -161,7 +163,7 @@ impl Job {
             signal: command.and_then(|end| end.signal()),
             started_at_ms: self.started_at_ms,
             ended_at_ms: now_ms,
-            duration_ms: u64::try_from((now - self.started).as_millis()).unwrap_or(u64::MAX),
+            duration_ms: u64::try_from((command_ended - self.started).as_millis()).unwrap_or(u64::MAX),
             stdout: self.output.digest(OutputStream::Stdout),
             stderr: self.output.digest(OutputStream::Stderr),
             log_truncated: self.output.log_truncated(),

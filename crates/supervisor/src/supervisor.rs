@@ -74,7 +74,7 @@ impl Jobs {
     }
 
     /// All, in order of start.
-    pub fn all(&self) -> impl Iterator<Item = &JobRef> {
+    pub fn all(&self) -> impl DoubleEndedIterator<Item = &JobRef> {
         self.by_number.values()
     }
 

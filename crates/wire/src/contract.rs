@@ -224,12 +224,26 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "ts", ts(optional))]
     pub interrupted: Option<bool>,
+    /// From the command's start to its own end.
     #[cfg_attr(feature = "ts", ts(type = "number"))]
     pub duration_ms: u64,
     /// This answer was recorded earlier for the same key.
     pub deduped: bool,
     pub tail: String,
+    /// There was more output than `tail`.
     pub truncated: bool,
+    /// The log on disk reached its quota and lacks what came after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub log_truncated: Option<bool>,
+    /// Where the command ran.
+    #[serde(default = "legacy_unbound")]
+    pub identity: ExecutionIdentity,
+}
+
+/// A record that names no identity was written before there was one.
+fn legacy_unbound() -> ExecutionIdentity {
+    ExecutionIdentity::LegacyUnbound
 }
 
 /// What happened to what the command left.
@@ -381,6 +395,17 @@ pub struct OutputQuery {
     /// Wait up to so long for news; at most 5,000.
     #[serde(default)]
     pub wait_ms: Option<u64>,
+}
+
+/// `artifact(key, path, cursor?, limit?)`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ArtifactQuery {
+    #[serde(default)]
+    pub cursor: Option<Cursor>,
+    /// 4 to 262,144 bytes; default 262,144.
+    #[serde(default)]
+    pub limit: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -590,7 +615,27 @@ pub struct SandboxEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "ts", ts(optional))]
     pub labels: Option<BTreeMap<String, String>>,
+    /// Of the operation `sweep`: what was killed, and what was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub swept: Option<Swept>,
 }
+
+/// What one sweep came to, by name. A sweep that had nothing to kill and knows it is no event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct Swept {
+    pub complete: bool,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub killed_count: u64,
+    /// The first of them, as `name (pid)`; at most [`MAX_NAMES_IN_EVENT`].
+    pub killed: Vec<String>,
+    pub survivors: Vec<String>,
+}
+
+/// Names that one event lists of each kind.
+pub const MAX_NAMES_IN_EVENT: usize = 32;
 
 /// `events(key, cursor?, limit?)`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,8 +4,8 @@
 //! inside would have every reader buffer the whole call before it knows what it is.
 
 use crate::contract::{
-    AdmissionMode, CanaryDone, CanaryReport, DetachedInput, EnsureOptions, EventsQuery, ExecInput,
-    OutputQuery, Recipe, StartDetachedInput,
+    AdmissionMode, ArtifactQuery, CanaryDone, CanaryReport, DetachedInput, EnsureOptions, EventsQuery,
+    ExecInput, OutputQuery, Recipe, StartDetachedInput,
 };
 use crate::ids::{ConsumerName, ProcessId, SandboxKey};
 use crate::refusal::AdmissionFacts;
@@ -71,6 +71,12 @@ pub enum SandboxCall {
     },
     ReadFile {
         path: String,
+    },
+    Artifacts,
+    Artifact {
+        /// Relative to the artifact path.
+        path: String,
+        query: ArtifactQuery,
     },
     Checkpoint {
         reason: String,

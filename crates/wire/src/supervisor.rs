@@ -212,7 +212,9 @@ pub struct EndRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     pub started_at_ms: u64,
+    /// When the job was terminal: its tree reaped, its output read.
     pub ended_at_ms: u64,
+    /// From the command's start to its own end; what was swept after it is not counted.
     pub duration_ms: u64,
     pub stdout: StreamDigest,
     pub stderr: StreamDigest,
@@ -301,6 +303,8 @@ pub struct OutputFrame {
 #[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 #[serde(rename_all = "camelCase")]
 pub struct OutputPage {
+    /// Where the job runs.
+    pub identity: ExecutionIdentity,
     /// The oldest byte still held.
     pub base: Cursor,
     /// Where the next page begins.
@@ -314,6 +318,62 @@ pub struct OutputPage {
     pub eof: bool,
     pub frames: Vec<OutputFrame>,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
+pub enum ArtifactSource {
+    /// A regular file that a job left beneath the artifact path.
+    File,
+    /// A job's whole log, written by the supervisor alone.
+    Log,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct Artifact {
+    /// Relative to the artifact path.
+    pub path: String,
+    #[cfg_attr(feature = "ts", ts(type = "number"))]
+    pub bytes: u64,
+    pub source: ArtifactSource,
+}
+
+/// `GET /v1/artifacts`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct ArtifactList {
+    pub artifacts: Vec<Artifact>,
+    /// There are more than are listed here, or some whose name is not UTF-8.
+    pub more: bool,
+}
+
+/// `GET /v1/artifacts/page?path=&cursor=&limit=`: some bytes of a file or, before any file of that path, of the newest
+/// job's log of that name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+#[serde(rename_all = "camelCase")]
+pub struct ArtifactPage {
+    pub source: ArtifactSource,
+    pub encoding: FrameEncoding,
+    pub content: String,
+    /// Where the next page begins.
+    pub next: Cursor,
+    /// How long it is so far.
+    pub end: Cursor,
+    /// `next` is its end, and it does not grow any more: a file, or the log of a job that has ended.
+    pub eof: bool,
+    /// The log reached its quota and lacks what came after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub truncated: Option<bool>,
+}
+
+pub const MAX_ARTIFACT_PAGE_BYTES: u64 = 256 * 1024;
+/// Artifacts in one list.
+pub const MAX_LISTED_ARTIFACTS: usize = 1_000;
 
 /// `POST /v1/jobs/{id}/stdin?waitMs=`: writes are serialised in order of arrival. The answer waits at most so long
 /// (default [`MAX_WAIT_MS`]) for the write; until then it is `pending`, and goes on.

@@ -10,8 +10,8 @@ use ringfence_wire::evidence::{Evidence, KillMethod, KillScope, SeenProcess};
 use ringfence_wire::ids::*;
 use ringfence_wire::refusal::{AdmissionFacts, FenceFacts, Refusal, RefusalKind};
 use ringfence_wire::supervisor::{
-    ExecutionIdentity, FrameEncoding, OutputFrame, OutputPage, OutputStream, StdinMode, StdinResult,
-    TeardownMode,
+    Artifact, ArtifactList, ArtifactPage, ArtifactSource, ExecutionIdentity, FrameEncoding, OutputFrame,
+    OutputPage, OutputStream, StdinMode, StdinResult, TeardownMode,
 };
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -103,6 +103,18 @@ const METHODS: &[(&str, &str, &str, &str)] = &[
         "Outcome<EventsDone>",
     ),
     (
+        "What jobs left beneath the artifact path, and their whole logs.",
+        "artifacts",
+        "key: SandboxKey",
+        "Outcome<ArtifactList>",
+    ),
+    (
+        "A page of a file beneath the artifact path, or of the newest log under that `logPath`. `limit` is 4 to 262,144 bytes.",
+        "artifact",
+        "key: SandboxKey, path: string, cursor?: Cursor, limit?: number",
+        "Outcome<ArtifactPage>",
+    ),
+    (
         "Takes a place in the queue, or the slot if one is free and nobody waits.",
         "admissionEnqueue",
         "key: SandboxKey, recipe: Recipe",
@@ -182,8 +194,9 @@ fn declarations() -> Declarations {
         .add::<OutputStream>()
         .add::<FrameEncoding>();
     all.add::<DetachedInput>().add::<InputDone>().add::<StdinResult>();
+    all.add::<ArtifactList>().add::<Artifact>().add::<ArtifactSource>().add::<ArtifactPage>();
     all.add::<FileDone>().add::<AbortDone>().add::<Done>().add::<DenialEvent>();
-    all.add::<EventsDone>().add::<SandboxEvent>();
+    all.add::<EventsDone>().add::<SandboxEvent>().add::<Swept>();
     all.add::<AdmissionDone>().add::<PoolStatusDone>().add::<PoolUse>();
     all.add::<SandboxesDone>().add::<ListedSandbox>();
     all.add::<CanaryDone>().add::<CanaryReport>().add::<CanaryCheck>().add::<CanaryVerdict>();

@@ -26,6 +26,12 @@ pub enum Found {
     Open(Box<Entry>),
 }
 
+/// A person's word that is there to be spent, and who spends it.
+pub struct Word {
+    attestation: Attestation,
+    spender: IdempotencyKey,
+}
+
 /// A call that may be on the approval floor.
 pub struct Asked<'a> {
     pub kind: KeyKind,
@@ -69,8 +75,9 @@ impl Store {
         })
     }
 
-    /// One transaction: the attestation is spent and the key taken. `unknown` as [`Store::look_up`] found it, with no
-    /// await since.
+    /// One transaction: the key is taken and the attestation spent. In this order: storage that fails between the two
+    /// leaves a key that recovery frees, and not an approval that nothing was done with. `unknown` as
+    /// [`Store::look_up`] found it, with no await since.
     pub fn take_key(
         &self,
         input: &ExecInput,
@@ -79,7 +86,7 @@ impl Store {
         fresh: Fresh,
     ) -> Result<Entry, Refusal> {
         let key = &input.idempotency_key;
-        self.spend(
+        let word = self.may_spend(
             &Asked {
                 kind: KeyKind::Exec,
                 key,
@@ -108,13 +115,14 @@ impl Store {
             None => self.reserve(&entry)?,
             Some(earlier) => self.reserve_again(&earlier, &entry)?,
         }
+        self.spend(word.as_ref(), fresh.now)?;
         Ok(entry)
     }
 
-    /// Spends a person's word on a call that crosses the floor: (task, ordinal) is spent once. A retry under the same
-    /// key finds it spent by itself and goes on to its own record.
-    pub fn spend(&self, asked: &Asked<'_>, now: u64) -> Result<(), Refusal> {
-        let Some(rule) = asked.floor_rule else { return Ok(()) };
+    /// May a call that crosses the floor spend the person's word it brings? (task, ordinal) is spent once. `None`: it
+    /// needs none, or is a retry that finds the word spent by itself and goes on to its own record.
+    pub fn may_spend(&self, asked: &Asked<'_>, now: u64) -> Result<Option<Word>, Refusal> {
+        let Some(rule) = asked.floor_rule else { return Ok(None) };
         let Some(word) = asked.approval else {
             let message = format!("the command is on the approval floor ({rule}) and needs an approval");
             return Err(Refusal::new(RefusalKind::ApprovalRequired, message).field("approval").reason(rule));
@@ -123,9 +131,17 @@ impl Store {
             .map_err(|fault| rejected(fault.to_string(), fault.reason()))?;
         let spender = IdempotencyKey(asked.kind.spender(asked.key));
         match self.would_spend(&attestation, &spender)? {
-            Ok(Spend::First) => Ok(self.spend_attestation(&attestation, &spender, now)?),
-            Ok(Spend::Retry) => Ok(()),
+            Ok(Spend::First) => Ok(Some(Word { attestation, spender })),
+            Ok(Spend::Retry) => Ok(None),
             Err(fault) => Err(rejected(fault.to_string(), fault.reason())),
+        }
+    }
+
+    /// With no await since [`Store::may_spend`].
+    pub fn spend(&self, word: Option<&Word>, now: u64) -> Result<(), StoreError> {
+        match word {
+            Some(Word { attestation, spender }) => self.spend_attestation(attestation, spender, now),
+            None => Ok(()),
         }
     }
 

@@ -6,8 +6,10 @@
 //! job id, so that a late hand cannot touch a newer reservation of the same key.
 
 use ringfence_core::approval::Attestation;
+use ringfence_core::settle::Sent;
 use ringfence_wire::contract::ExecDone;
 use ringfence_wire::ids::{BootId, IdempotencyKey, Nonce, Order, ProcessId};
+use ringfence_wire::supervisor::{ExecutionIdentity, JobKind};
 use serde::{Deserialize, Serialize};
 
 use super::Store;
@@ -57,6 +59,20 @@ pub struct Entry {
     /// Of an unknown row: why. Of an open one: its key ran before, and how that ended stays unknown.
     pub detail: Option<String>,
     pub reserved_at: u64,
+}
+
+impl Entry {
+    /// What is sent to this boot under the fence's order.
+    pub fn sent(&self, order: Order, boot_id: &BootId, identity: ExecutionIdentity) -> Sent {
+        Sent {
+            id: self.job.clone(),
+            kind: JobKind::Fenced,
+            order,
+            nonce: self.nonce.clone(),
+            boot_id: boot_id.clone(),
+            identity,
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -5,10 +5,11 @@
 //! `settled` says that it cannot change any more. At most [`MAX_SETTLED`] settled records are kept, the newest.
 
 use ringfence_core::detached::{Declared, Phase};
+use ringfence_core::settle::Sent;
 use ringfence_core::status::Record;
 use ringfence_wire::contract::GoneReason;
 use ringfence_wire::ids::{BootId, IdempotencyKey, Nonce, Order, ProcessId};
-use ringfence_wire::supervisor::ExecutionIdentity;
+use ringfence_wire::supervisor::{ExecutionIdentity, JobKind};
 use serde::Deserialize;
 
 use super::Store;
@@ -47,6 +48,23 @@ impl Process {
             Record::Exited { .. } | Record::Gone { .. } => return None,
         };
         Some(Declared { id: self.id.clone(), order: self.order, phase })
+    }
+
+    /// What is sent to this boot, whose jobs run so.
+    pub fn sent(&self, boot_id: &BootId, identity: ExecutionIdentity) -> Sent {
+        Sent {
+            id: self.id.clone(),
+            kind: JobKind::Detached,
+            order: self.order,
+            nonce: self.nonce.clone(),
+            boot_id: boot_id.clone(),
+            identity,
+        }
+    }
+
+    /// Where it runs, if its row says so: one of an earlier schema says nothing that could be contradicted.
+    pub fn runs_as(&self, seen: ExecutionIdentity) -> bool {
+        self.identity == ExecutionIdentity::LegacyUnbound || self.identity == seen
     }
 }
 

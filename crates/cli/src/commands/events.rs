@@ -3,7 +3,7 @@
 use crate::connect::Connect;
 use crate::exit::Exit;
 use crate::print;
-use ringfence_wire::contract::{EventsDone, EventsQuery, SandboxEvent};
+use ringfence_wire::contract::{EventsDone, EventsQuery, SandboxEvent, Swept};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -61,6 +61,7 @@ fn next_page(so_far: &EventsDone) -> Option<EventsQuery> {
 fn row(event: &SandboxEvent, now: u64) -> [String; 5] {
     let mut about: Vec<String> = event.id.iter().cloned().collect();
     about.extend(event.labels.iter().flatten().map(|(name, value)| format!("{name}={value}")));
+    about.extend(event.swept.iter().map(swept));
     [
         print::duration(now.saturating_sub(event.at)),
         event.operation.clone(),
@@ -68,6 +69,14 @@ fn row(event: &SandboxEvent, now: u64) -> [String; 5] {
         outcome(event),
         about.join(" "),
     ]
+}
+
+fn swept(swept: &Swept) -> String {
+    let mut told = format!("killed {}: {}", swept.killed_count, swept.killed.join(" "));
+    if !swept.survivors.is_empty() {
+        told.push_str(&format!("; still alive: {}", swept.survivors.join(" ")));
+    }
+    told
 }
 
 /// `ok`, or the refusal's kind as it stands on the wire, with its reason.
@@ -100,6 +109,7 @@ mod tests {
             duration_ms: 250,
             generation: 1,
             labels: None,
+            swept: None,
         }
     }
 
@@ -117,6 +127,15 @@ mod tests {
         };
         let [.., outcome, about] = row(&refused, 1_000);
         assert_eq!((outcome.as_str(), about.as_str()), ("sandbox-unavailable: container-not-gone", "run=7"));
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let (killed, survivors) = (names(&["sleep (7)"]), names(&["stuck (8)"]));
+        let swept = Some(Swept { complete: false, killed_count: 1, killed, survivors });
+        let sweep = SandboxEvent { ok: false, operation: "sweep".to_owned(), id: None, swept, ..event() };
+        let [.., outcome, about] = row(&sweep, 1_000);
+        assert_eq!(
+            (outcome.as_str(), about.as_str()),
+            ("failed", "killed 1: sleep (7); still alive: stuck (8)")
+        );
     }
 
     #[test]

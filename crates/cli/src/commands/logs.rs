@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use anyhow::{Context, bail};
 use base64::Engine as _;
 use ringfence_client::Sandbox;
-use ringfence_wire::contract::{ListedProcess, OutputQuery};
+use ringfence_wire::contract::{ArtifactQuery, ListedProcess, OutputQuery};
 use ringfence_wire::ids::{Cursor, ProcessId};
 use ringfence_wire::supervisor::{FrameEncoding, MAX_WAIT_MS, OutputFrame, OutputPage, OutputStream};
 use std::io::{self, Write};
@@ -20,6 +20,7 @@ Examples:
   ringfence logs my-key                 the output of the only process so far
   ringfence logs -f my-key 4f1c         follow one, by a prefix of its id
   ringfence logs --tail 2000 my-key     the last 2,000 bytes
+  ringfence logs --whole my-key         the log on disk: what is no longer held too, both streams in one
   ringfence logs --json my-key | jq .   one frame a line")]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -33,6 +34,10 @@ pub(crate) struct Arguments {
     /// Begin so many bytes before the end
     #[arg(long, value_name = "BYTES")]
     tail: Option<u64>,
+    /// Print the log on disk instead, from its beginning, both streams in order of arrival; it is the newest under
+    /// the process's `logPath`, and is there as long as the container
+    #[arg(long, conflicts_with_all = ["follow", "json", "tail"])]
+    whole: bool,
     /// The sandbox
     key: String,
     /// The process, or the beginning of its id; may be left out when there is only one
@@ -42,6 +47,12 @@ pub(crate) struct Arguments {
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
     let sandbox = arguments.connect.client()?.sandbox(arguments.key.as_str());
     let process = pick_process(&sandbox, arguments.process.as_deref()).await?;
+    if arguments.whole {
+        return match copy_log(&sandbox, &process.log_path).await {
+            Err(error) if !is_broken_pipe(&error) => Err(error),
+            _ => Ok(Exit::Ok),
+        };
+    }
     let begin = match arguments.tail {
         None => Cursor(0),
         Some(bytes) => {
@@ -87,6 +98,23 @@ pub(crate) async fn copy_output(
     }
 }
 
+/// Prints the log on disk, to its end so far.
+async fn copy_log(sandbox: &Sandbox, path: &str) -> anyhow::Result<()> {
+    let mut cursor = Cursor(0);
+    loop {
+        let query = ArtifactQuery { cursor: Some(cursor), limit: None };
+        let page = sandbox.artifact(path, query).await?;
+        io::stdout().lock().write_all(&decoded(page.encoding, &page.content)?)?;
+        if page.next == page.end || page.next <= cursor {
+            if page.truncated == Some(true) {
+                eprintln!("ringfence: the log reached its quota and lacks what came after");
+            }
+            return Ok(io::stdout().lock().flush()?);
+        }
+        cursor = page.next;
+    }
+}
+
 fn print_page(page: &OutputPage, how: How) -> anyhow::Result<()> {
     if page.dropped > 0 {
         match how {
@@ -111,10 +139,14 @@ fn print_page(page: &OutputPage, how: How) -> anyhow::Result<()> {
 }
 
 fn bytes(frame: &OutputFrame) -> anyhow::Result<Vec<u8>> {
-    match frame.encoding {
-        FrameEncoding::Utf8 => Ok(frame.data.clone().into_bytes()),
+    decoded(frame.encoding, &frame.data)
+}
+
+fn decoded(encoding: FrameEncoding, data: &str) -> anyhow::Result<Vec<u8>> {
+    match encoding {
+        FrameEncoding::Utf8 => Ok(data.as_bytes().to_owned()),
         FrameEncoding::Base64 => {
-            base64::engine::general_purpose::STANDARD.decode(&frame.data).context("a frame is not base64")
+            base64::engine::general_purpose::STANDARD.decode(data).context("what arrived is not base64")
         }
     }
 }

@@ -4,10 +4,12 @@
 //! under another name: it gives up every privilege, resolves the path beneath one of the allowed roots without
 //! following anything out of it, and streams. What it says first is one line: [`Said`].
 
+mod listing;
 mod worker;
 
 pub use worker::main;
 
+use crate::ground::LOGS;
 use crate::http::answer::{Answer, Refused, refuse};
 use crate::leader::Orders as LeaderOrders;
 use crate::supervisor::Shared;
@@ -28,7 +30,7 @@ use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::task::{Context, Poll};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
@@ -48,15 +50,32 @@ struct Orders {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Task {
-    Get { limit: u64 },
-    Put { bytes: u64, sha256: String, temporary: String },
+    Get {
+        limit: u64,
+    },
+    Page {
+        at: u64,
+        limit: u64,
+    },
+    /// All regular files beneath the root but for what is beneath this directory.
+    List {
+        except: PathBuf,
+        limit: usize,
+    },
+    Put {
+        bytes: u64,
+        sha256: String,
+        temporary: String,
+    },
 }
 
-/// What a worker says, as one line; after [`Said::Reading`] comes the content.
+/// What a worker says, as one line; after [`Said::Reading`] and [`Said::Paging`] comes the content.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Said {
     Reading { bytes: u64, sha256: String },
+    Paging { bytes: u64, end: u64 },
+    Listed { files: Vec<(String, u64)>, more: bool },
     Written,
     Refused { code: ErrorCode, message: String },
 }
@@ -127,8 +146,42 @@ async fn get(mut worker: Worker) -> Result<Answer, Refused> {
             Ok(answer)
         }
         Said::Refused { code, message } => refuse(code, message),
-        Said::Written => Err(internal("the file worker lost its place".to_owned())),
+        _ => Err(lost_its_place()),
     }
+}
+
+/// Some bytes of a file beneath the artifact path, and how long it is.
+pub async fn page(supervisor: &Shared, path: &str, at: u64, limit: u64) -> Result<(Vec<u8>, u64), Refused> {
+    let absolute = supervisor.ground.artifacts.join(path);
+    let (root, path) = beneath_a_root(supervisor, &absolute.to_string_lossy())?;
+    let become_user = LeaderOrders::user(supervisor.ground.credentials);
+    let orders = Orders { root, path, become_user, task: Task::Page { at, limit } };
+    let mut worker = Worker::start(supervisor, &orders).await?;
+    match worker.said().await? {
+        Said::Paging { bytes, end } => Ok((worker.content(bytes).await?, end)),
+        Said::Refused { code, message } => refuse(code, message),
+        _ => Err(lost_its_place()),
+    }
+}
+
+/// The regular files beneath the artifact path, relative to it, with their sizes; and whether there are more.
+pub async fn list(supervisor: &Shared, limit: usize) -> Result<(Vec<(String, u64)>, bool), Refused> {
+    let orders = Orders {
+        root: supervisor.ground.artifacts.clone(),
+        path: PathBuf::new(),
+        become_user: LeaderOrders::user(supervisor.ground.credentials),
+        task: Task::List { except: LOGS.into(), limit },
+    };
+    let mut worker = Worker::start(supervisor, &orders).await?;
+    match worker.said().await? {
+        Said::Listed { files, more } => Ok((files, more)),
+        Said::Refused { code, message } => refuse(code, message),
+        _ => Err(lost_its_place()),
+    }
+}
+
+fn lost_its_place() -> Refused {
+    internal("the file worker lost its place".to_owned())
 }
 
 async fn put(mut worker: Worker, body: &mut Incoming, receipt: FileReceipt) -> Result<Answer, Refused> {
@@ -140,7 +193,7 @@ async fn put(mut worker: Worker, body: &mut Incoming, receipt: FileReceipt) -> R
     match worker.said().await? {
         Said::Written => Ok(http::answer::json(StatusCode::OK, &receipt)),
         Said::Refused { code, message } => refuse(code, message),
-        Said::Reading { .. } => Err(internal("the file worker lost its place".to_owned())),
+        _ => Err(lost_its_place()),
     }
 }
 
@@ -239,6 +292,16 @@ impl Worker {
             }
             Ok(Err(error)) => Err(internal(format!("the file worker cannot be heard: {error}"))),
             Err(_elapsed) => Err(internal("the file worker did not answer in time".to_owned())),
+        }
+    }
+
+    /// The whole content, which is short.
+    async fn content(&mut self, bytes: u64) -> Result<Vec<u8>, Refused> {
+        let mut content = vec![0u8; usize::try_from(bytes).unwrap_or_default()];
+        match timeout(limits::FILE_TIMEOUT, self.output.read_exact(&mut content)).await {
+            Ok(Ok(_)) => Ok(content),
+            Ok(Err(error)) => Err(internal(format!("the file worker broke off: {error}"))),
+            Err(_elapsed) => Err(internal("the file worker did not go on in time".to_owned())),
         }
     }
 

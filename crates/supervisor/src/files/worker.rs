@@ -3,6 +3,7 @@
 //! Order of a put: an unnamed file in the target's directory → the content → size and digest compared → a name →
 //! renamed into place. Whatever fails before the last step leaves nothing behind, and the old file untouched.
 
+use super::listing::{Found, find};
 use super::{NAME, Orders, Said, Task};
 use crate::privileges;
 use ringfence_wire::supervisor::ErrorCode;
@@ -12,7 +13,7 @@ use rustix::process::{DumpableBehavior, Signal};
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufRead, Read, Seek, Write};
+use std::io::{BufRead, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
@@ -57,7 +58,20 @@ impl From<Errno> for No {
             | Errno::ROFS => ErrorCode::PathRefused,
             _ => ErrorCode::Internal,
         };
-        Self { code, message: error.to_string() }
+        let message = match error {
+            Errno::NOENT => "there is no such file".to_owned(),
+            Errno::NOTDIR => "a part of the path before its last is no directory".to_owned(),
+            Errno::ACCESS | Errno::PERM => "a job has no right to this file".to_owned(),
+            Errno::LOOP | Errno::XDEV => {
+                "the path leads out of where files may be, or into a loop".to_owned()
+            }
+            Errno::ISDIR => "it is a directory".to_owned(),
+            Errno::NXIO => "it is no regular file".to_owned(),
+            Errno::ROFS => "it lies where nothing may be written".to_owned(),
+            Errno::NOSPC | Errno::DQUOT => "there is no space left for it".to_owned(),
+            error => error.to_string(),
+        };
+        Self { code, message }
     }
 }
 
@@ -84,6 +98,12 @@ fn work(output: &mut impl Write) -> Result<(), No> {
         rustix::fs::open(&orders.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     match orders.task {
         Task::Get { limit } => get(&root, &orders.path, limit, output),
+        Task::Page { at, limit } => page(&root, &orders.path, at, limit, output),
+        Task::List { except, limit } => {
+            let Found { files, more } = find(&root, &except, limit)?;
+            say(output, &Said::Listed { files, more });
+            Ok(())
+        }
         Task::Put { bytes, sha256, temporary } => {
             put(&root, &orders.path, &Content { bytes, sha256 }, &temporary, &mut input)?;
             say(output, &Said::Written);
@@ -92,7 +112,8 @@ fn work(output: &mut impl Write) -> Result<(), No> {
     }
 }
 
-fn get(root: &OwnedFd, path: &Path, limit: u64, output: &mut impl Write) -> Result<(), No> {
+/// A regular file beneath the root, and how long it is.
+fn open(root: &OwnedFd, path: &Path) -> Result<(File, u64), No> {
     // Not blocking: opening a pipe without a writer, or a device, must not hold the worker.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat2(root, path, flags, Mode::empty(), BENEATH)?;
@@ -100,11 +121,14 @@ fn get(root: &OwnedFd, path: &Path, limit: u64, output: &mut impl Write) -> Resu
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         return no(ErrorCode::PathRefused, "not a regular file");
     }
-    let bytes = u64::try_from(found.st_size).unwrap_or_default();
+    Ok((File::from(file), u64::try_from(found.st_size).unwrap_or_default()))
+}
+
+fn get(root: &OwnedFd, path: &Path, limit: u64, output: &mut impl Write) -> Result<(), No> {
+    let (mut file, bytes) = open(root, path)?;
     if bytes > limit {
         return no(ErrorCode::TooLarge, format!("the file has {bytes} bytes, more than {limit}"));
     }
-    let mut file = File::from(file);
     let mut digest = Sha256::new();
     copy(&mut (&mut file).take(bytes), |chunk| {
         digest.update(chunk);
@@ -112,6 +136,16 @@ fn get(root: &OwnedFd, path: &Path, limit: u64, output: &mut impl Write) -> Resu
     })?;
     file.rewind()?;
     say(output, &Said::Reading { bytes, sha256: hex::encode(digest.finalize()) });
+    copy(&mut file.take(bytes), |chunk| output.write_all(chunk))?;
+    output.flush()?;
+    Ok(())
+}
+
+fn page(root: &OwnedFd, path: &Path, at: u64, limit: u64, output: &mut impl Write) -> Result<(), No> {
+    let (mut file, end) = open(root, path)?;
+    let bytes = end.saturating_sub(at).min(limit);
+    file.seek(SeekFrom::Start(at))?;
+    say(output, &Said::Paging { bytes, end });
     copy(&mut file.take(bytes), |chunk| output.write_all(chunk))?;
     output.flush()?;
     Ok(())

@@ -8,6 +8,7 @@ use super::request::Read;
 use super::routes::grace;
 use crate::job::{Job, JobRef};
 use crate::orders::{Absence, Admission};
+use crate::output::ring::Page;
 use crate::stdin::{Accepted, NotAccepted};
 use crate::supervisor::Shared;
 use crate::{launch, limits, spec, teardown};
@@ -165,10 +166,11 @@ pub fn output(supervisor: &Shared, request: &Read, id: &ProcessId) -> Result<Ans
     let wait = Wait::new(request.number("waitMs")?.unwrap_or(0), false)?;
     let job = find(supervisor, request, id)?;
     let page = move |job: &Job| -> Bytes {
-        let page = job.output.ring.page(cursor, limit);
-        let data: usize = page.frames.iter().map(|frame| frame.data.len() + PAGE_MARGIN).sum();
+        let Page { base, next, end, dropped, frames } = job.output.ring.page(cursor, limit);
+        let data: usize = frames.iter().map(|frame| frame.data.len() + PAGE_MARGIN).sum();
         let about = data + data / ESCAPES_ONE_IN + PAGE_MARGIN;
-        sized_json_bytes(&OutputPage { eof: job.end.is_some() && page.next == page.end, ..page }, about)
+        let eof = job.end.is_some() && next == end;
+        sized_json_bytes(&OutputPage { identity: job.identity, base, next, end, dropped, eof, frames }, about)
     };
     let there_is_news = move |job: &Job| job.output.ring.end() > cursor || job.end.is_some();
     if wait.at_most.is_zero() || job.read(there_is_news) {

@@ -4,6 +4,7 @@
 //! Connections are bounded; a job that opens many only pushes out others that never showed the key.
 
 pub mod answer;
+mod artifacts;
 mod jobs;
 mod request;
 mod routes;

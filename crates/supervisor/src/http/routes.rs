@@ -1,8 +1,8 @@
 //! Which request means what. An unknown path or method is `not-found`.
 
 use super::answer::{Answer, Refused, json, refuse};
-use super::jobs;
 use super::request::Read;
+use super::{artifacts, jobs};
 use crate::supervisor::Shared;
 use crate::{clock, limits, teardown};
 use hyper::{Method, StatusCode};
@@ -23,6 +23,8 @@ pub async fn route(supervisor: &Shared, request: Read) -> Result<Answer, Refused
         (&Method::DELETE, ["v1", "jobs", id]) => jobs::stop(supervisor, &request, &(*id).into()).await,
         (&Method::GET, ["v1", "jobs", id, "output"]) => jobs::output(supervisor, &request, &(*id).into()),
         (&Method::POST, ["v1", "jobs", id, "stdin"]) => jobs::stdin(supervisor, &request, &(*id).into()),
+        (&Method::GET, ["v1", "artifacts"]) => artifacts::list(supervisor).await,
+        (&Method::GET, ["v1", "artifacts", "page"]) => artifacts::page(supervisor, &request).await,
         (&Method::POST, ["v1", "teardown"]) => {
             let asked = teardown_request(&request)?;
             Ok(json(StatusCode::OK, &teardown::teardown(supervisor, &asked).await))

@@ -7,7 +7,12 @@ use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 
 pub struct Log {
+    /// As it was asked for.
+    name: String,
+    /// Within the log directory.
+    file_name: String,
     file: Option<OwnedFd>,
+    written: u64,
     left: u64,
     truncated: bool,
 }
@@ -15,10 +20,45 @@ pub struct Log {
 impl Log {
     /// Creates `NAME.NONCE.log` in the directory; the nonce is what a job would have to guess.
     pub fn create(directory: &OwnedFd, name: &str, nonce: [u8; 16], quota: u64) -> rustix::io::Result<Self> {
-        let name = format!("{name}.{}.log", hex::encode(nonce));
+        let file_name = format!("{name}.{}.log", hex::encode(nonce));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(directory, &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { file: Some(file), left: quota, truncated: false })
+        let file = rustix::fs::openat(directory, &file_name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Self {
+            name: name.to_owned(),
+            file_name,
+            file: Some(file),
+            written: 0,
+            left: quota,
+            truncated: false,
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(&self) -> u64 {
+        self.written
+    }
+
+    /// At most `limit` bytes from `at` on. The file is the supervisor's own, so it is read here.
+    pub fn read(&self, directory: &OwnedFd, at: u64, limit: usize) -> rustix::io::Result<Vec<u8>> {
+        let left = usize::try_from(self.written.saturating_sub(at)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0u8; limit.min(left)];
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, &self.file_name, flags, Mode::empty())?;
+        let mut read = 0;
+        while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(&file, rest, at + read as u64) {
+                Ok(0) => break,
+                Ok(count) => read += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.truncate(read);
+        Ok(bytes)
     }
 
     pub fn append(&mut self, bytes: &[u8]) {
@@ -30,6 +70,7 @@ impl Log {
             match written {
                 Some(Ok(count)) if count > 0 => {
                     self.left = self.left.saturating_sub(count as u64);
+                    self.written += count as u64;
                     rest = rest.get(count..).unwrap_or_default();
                 }
                 Some(Err(rustix::io::Errno::INTR)) => {}
@@ -75,13 +116,19 @@ mod tests {
         assert!(log.is_truncated());
         let file = path.join(format!("build.{}.log", "07".repeat(16)));
         assert_eq!(std::fs::read(file).unwrap(), b"abcde");
+        let log = log.closed();
+        assert_eq!(log.read(&fd, 0, 100).unwrap(), b"abcde");
+        assert_eq!(log.read(&fd, 3, 1).unwrap(), b"d");
+        assert_eq!(log.read(&fd, 5, 100).unwrap(), b"");
+        assert_eq!(log.read(&fd, 99, 100).unwrap(), b"");
         std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn a_disk_that_refuses_truncates_the_log() {
         let full = rustix::fs::open("/dev/full", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let mut log = Log { file: Some(full), left: 100, truncated: false };
+        let (name, file_name) = (String::new(), String::new());
+        let mut log = Log { name, file_name, file: Some(full), written: 0, left: 100, truncated: false };
         log.append(b"abc");
         assert!(log.is_truncated());
     }

@@ -76,6 +76,10 @@ impl Output {
         self.stdout.complete && self.stderr.complete
     }
 
+    pub fn log(&self) -> Option<&Log> {
+        self.log.as_ref()
+    }
+
     pub fn log_truncated(&self) -> bool {
         self.log.as_ref().is_some_and(Log::is_truncated)
     }
@@ -90,7 +94,7 @@ impl Output {
 }
 
 /// How many bytes at the end begin a character that is not finished.
-fn unfinished_tail(bytes: &[u8]) -> usize {
+pub fn unfinished_tail(bytes: &[u8]) -> usize {
     (1..=bytes.len().min(3))
         .find(|length| {
             let tail = bytes.get(bytes.len() - length..).unwrap_or_default();

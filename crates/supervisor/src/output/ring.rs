@@ -6,7 +6,7 @@
 
 use base64::Engine;
 use ringfence_wire::ids::Cursor;
-use ringfence_wire::supervisor::{FrameEncoding, OutputFrame, OutputPage, OutputStream, Tail};
+use ringfence_wire::supervisor::{FrameEncoding, OutputFrame, OutputStream, Tail};
 use std::collections::VecDeque;
 
 pub struct Ring {
@@ -15,6 +15,15 @@ pub struct Ring {
     held: usize,
     /// In order; each ends between characters.
     runs: VecDeque<Run>,
+}
+
+/// What one reading took from the ring; the job adds whose it is and whether more will come.
+pub struct Page {
+    pub base: Cursor,
+    pub next: Cursor,
+    pub end: Cursor,
+    pub dropped: u64,
+    pub frames: Vec<OutputFrame>,
 }
 
 /// Consecutive bytes of one stream.
@@ -117,7 +126,7 @@ impl Ring {
     }
 
     /// At most `limit` bytes from `cursor` on.
-    pub fn page(&self, cursor: Cursor, limit: u64) -> OutputPage {
+    pub fn page(&self, cursor: Cursor, limit: u64) -> Page {
         let start = cursor.0.clamp(self.base, self.end().0);
         let mut pieces: Vec<(OutputStream, u64, Vec<u8>)> = Vec::new();
         let mut next = start;
@@ -144,12 +153,11 @@ impl Ring {
                 break;
             }
         }
-        OutputPage {
+        Page {
             base: self.base(),
             next: Cursor(next),
             end: self.end(),
             dropped: self.base.saturating_sub(cursor.0),
-            eof: false,
             frames: pieces.into_iter().map(|(stream, at, bytes)| frame(stream, at, bytes)).collect(),
         }
     }
@@ -190,14 +198,19 @@ fn whole_characters(bytes: &[u8], limit: usize) -> usize {
 }
 
 fn frame(stream: OutputStream, at: u64, bytes: Vec<u8>) -> OutputFrame {
-    let (encoding, data) = match String::from_utf8(bytes) {
+    let (encoding, data) = encode(bytes);
+    OutputFrame { stream, at: Cursor(at), encoding, data }
+}
+
+/// As text where it is text.
+pub fn encode(bytes: Vec<u8>) -> (FrameEncoding, String) {
+    match String::from_utf8(bytes) {
         Ok(text) => (FrameEncoding::Utf8, text),
         Err(not_text) => {
             let bytes = not_text.as_bytes();
             (FrameEncoding::Base64, base64::engine::general_purpose::STANDARD.encode(bytes))
         }
-    };
-    OutputFrame { stream, at: Cursor(at), encoding, data }
+    }
 }
 
 fn is_continuation(byte: u8) -> bool {
@@ -210,7 +223,7 @@ mod tests {
     use OutputStream::{Stderr, Stdout};
     use proptest::prelude::*;
 
-    fn bytes_of(page: &OutputPage) -> Vec<u8> {
+    fn bytes_of(page: &Page) -> Vec<u8> {
         let decode = |frame: &OutputFrame| match frame.encoding {
             FrameEncoding::Utf8 => frame.data.clone().into_bytes(),
             FrameEncoding::Base64 => base64::engine::general_purpose::STANDARD.decode(&frame.data).unwrap(),

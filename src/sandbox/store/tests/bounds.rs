@@ -110,6 +110,7 @@ fn event(n: u64) -> SandboxEvent {
         duration_ms: 0,
         generation: 1,
         labels: None,
+        swept: None,
     }
 }
 
