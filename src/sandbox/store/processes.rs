@@ -15,8 +15,9 @@ use serde::Deserialize;
 use super::Store;
 use crate::sql::StoreError;
 
-/// The schema of a row; a row of an older one is readable and never acted on.
-pub const ROW_SCHEMA: u64 = 1;
+/// The schema of a row. One of an older schema is told and stopped, and nothing is run from it: the first wrote an
+/// identity that no answer was compared with, so it reads as `legacy_unbound`.
+pub const ROW_SCHEMA: u64 = 2;
 /// How many ended processes and tombstones are remembered.
 pub const MAX_SETTLED: u64 = 1_000;
 

@@ -7,6 +7,7 @@
 use ringfence_core::status::Record;
 use ringfence_wire::contract::{Approval, ApprovedAt, EventsQuery, ExecInput, GoneReason, OnUnknown};
 use ringfence_wire::refusal::RefusalKind;
+use ringfence_wire::supervisor::ExecutionIdentity;
 use rusqlite::Connection;
 use sha2::{Digest, Sha256};
 
@@ -14,6 +15,7 @@ use super::super::Store;
 use super::super::exec::Found;
 use super::super::head::Boot;
 use super::super::ledger::LedgerState;
+use super::super::processes::Process;
 use super::super::tables::Task;
 use super::{done, fresh, input};
 use crate::sql::sqlite::Sql;
@@ -87,6 +89,9 @@ fn what_the_first_version_knew_is_known() {
     let Ok(Found::Answer(answer)) = store.look_up(&recorded("exec-1", "echo one; exit 3")) else { panic!() };
     let receipt = answer.unwrap().receipt;
     assert_eq!((receipt.exit_code, receipt.tail.as_str(), receipt.deduped), (Some(3), "one\n", true));
+    assert_eq!(receipt.identity, ExecutionIdentity::LegacyUnbound);
+    let bound = |process: &Process| process.identity != ExecutionIdentity::LegacyUnbound;
+    assert!(!store.processes().unwrap().iter().any(bound));
     let Ok(Found::Answer(answer)) = store.look_up(&recorded("exec-1", "echo two")) else { panic!() };
     assert_eq!(answer.unwrap_err().kind, RefusalKind::IdempotencyConflict);
     // What could not be known is not known now.

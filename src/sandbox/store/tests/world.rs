@@ -396,7 +396,7 @@ impl World {
             self.lose_container();
         }
         let proof = self.proof(&start, start.order + 1);
-        self.transact(cut, |store| {
+        let concluded = self.transact(cut, |store| {
             match proof {
                 Proof::Ended => store.record_receipt(&job, &done(job.as_str()), NOW)?,
                 Proof::NeverRan => store.release_entry(&job)?,
@@ -404,6 +404,15 @@ impl World {
             }
             store.close_fence()
         })?;
+        if concluded.is_some() && matches!(proof, Proof::Ended) {
+            // The caller is given its receipt: so is whoever asks again.
+            let state = self.row(self.reservations[&job.0].key).map(|entry| entry.state);
+            prop_assert!(
+                state.is_none_or(|state| state == LedgerState::Done),
+                "a receipt that was given is not kept: {:?}",
+                state
+            );
+        }
         self.land(&job.0);
         Ok(())
     }
@@ -489,6 +498,12 @@ impl World {
         }
         self.transact(None, |store| store.close_fence())?;
         self.recovered = true;
+        for key in 0..KEYS + TASKS {
+            let Some(entry) = self.row(key) else { continue };
+            let open = matches!(entry.state, LedgerState::Reserved | LedgerState::Running);
+            let worked_on = self.flights.iter().any(|flight| flight.entry.job == entry.job);
+            prop_assert!(!open || worked_on, "key {} is left open by a recovery", key);
+        }
         Ok(())
     }
 
@@ -533,6 +548,10 @@ impl World {
             prop_assert!(used || heard == Heard::Taken, "the approval of task {} is lost: {:?}", task, heard);
         }
         Ok(())
+    }
+
+    fn row(&self, key: usize) -> Option<Entry> {
+        self.store.entry(&format!("key-{key}").as_str().into()).unwrap()
     }
 
     /// The key is taken by a receipt or an unknown.
