@@ -38,6 +38,8 @@ async fn every_operation_is_recorded_with_its_outcome_the_same_by_either_face(wo
         ok("execUnderGrant", Some(exec_key.as_str())),
         ("execUnderGrant", Some(exec_key.as_str()), false, Some(RefusalKind::IdempotencyConflict)),
         ok("startDetached", Some(start_key.as_str())),
+        // What the stop killed, by name.
+        ok("sweep", Some(id.as_str())),
         ok("stopDetached", Some(id.as_str())),
         ok("checkpoint", None),
         ok("abort", None),

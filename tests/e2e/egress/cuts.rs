@@ -120,7 +120,8 @@ async fn a_kept_connection_and_a_long_download_get_next_to_nothing_after_the_rev
 
     let over = world.stack.witness().heard_after(&format!("{word}-kept over ")).await;
     let asked: u64 = over.split(' ').next().and_then(|count| count.parse().ok()).expect("a count");
-    assert!(asked > 3, "it was let out while the fence was open: {over}");
+    // The last that its origin saw may have been cut under way.
+    assert!(asked >= 3, "it was let out while the fence was open: {over}");
     assert!(!over.ends_with(" 200"), "and refused after: {over}");
     assert!(origins.seen(&kept).iter().all(|seen| seen.at_ms <= answered));
     for (name, path, _) in &drains {
