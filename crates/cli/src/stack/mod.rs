@@ -369,6 +369,9 @@ fn wrangler_program<'a>(
         ("WRANGLER_SEND_METRICS", "false".into()),
         ("WRANGLER_SEND_ERROR_REPORTS", "false".into()),
         ("WRANGLER_HIDE_BANNER", "true".into()),
+        // A trace of every event in every Worker costs more than all they do (docs/decisions/2026-11-30-local-traces.md).
+        ("X_LOCAL_OBSERVABILITY", "false".into()),
+        ("X_LOCAL_EXPLORER", "false".into()),
         ("WRANGLER_LOG_PATH", run.join("logs").into()),
         // A registry of its own: two stacks on one machine run Workers of the same names.
         ("WRANGLER_REGISTRY_PATH", run.join("registry").into()),
