@@ -7,7 +7,7 @@
 //! for no call before its clone is done.
 //!
 //! Order of effects: ticket verified → what is left of an earlier container destroyed → new generation, boot key and
-//! egress secret written → interceptors set → start → inactivity timeout set → hello → clone ([`super::repository`]).
+//! egress secret written → interceptors set ([`super::interception`]) → start → inactivity timeout set → hello → clone ([`super::repository`]).
 //! A boot that fails is destroyed and tried once more; then its slot is given up.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ use ringfence_core::checkout;
 use ringfence_core::key::object_name;
 use ringfence_wire::contract::{GoneReason, Recipe, Repo};
 use ringfence_wire::ids::BootId;
-use ringfence_wire::internal::EgressProps;
 use ringfence_wire::refusal::{Refusal, RefusalKind};
 use ringfence_wire::supervisor::{ExecutionIdentity, Hello, PROTOCOL_VERSION, start_env};
 
@@ -278,8 +277,7 @@ impl Object {
         let Some(head) = self.store.head()? else { return Err(BootFault::Interrupted) };
         let Some(expires_at) = head.expires_at else { return Err(BootFault::Interrupted) };
         self.keep_watch()?;
-        let Some(props) = egress_props(&head) else { return Err(BootFault::Interrupted) };
-        container.intercept(&props).await?;
+        self.intercept(&head).await?;
         self.unless_interrupted(epoch)?;
         let mut env = BTreeMap::from([
             (start_env::BOOT_KEY, boot_key),
@@ -354,14 +352,4 @@ impl Object {
     fn unless_interrupted(&self, epoch: u64) -> Result<(), BootFault> {
         self.still(epoch).map_err(|_| BootFault::Interrupted)
     }
-}
-
-/// What the interceptor of this boot is told; the secret is new for each.
-pub fn egress_props(head: &Head) -> Option<EgressProps> {
-    Some(EgressProps {
-        consumer: head.consumer.clone(),
-        key: head.key.clone(),
-        generation: head.generation,
-        secret: head.egress_secret.clone()?,
-    })
 }

@@ -4,9 +4,9 @@
 //! that the command left survives the region, or the container does not. A kill that cannot prove it is complete
 //! taints the sandbox, and its container is destroyed before any other fence.
 //!
-//! Order of effects: lock → stale fence closed → ensure → in one transaction the fence is marked open, its orders
-//! taken and the ledger row says `running` → apply → run → close → teardown → revoke → receipt and ledger row, fence
-//! marked closed → unlock. The steps after the run have one deadline, [`END_DEADLINE_MS`].
+//! Order of effects: lock → stale fence closed → ensure → for a grant, interception set → in one transaction the fence is
+//! marked open, its orders taken and the ledger row says `running` → apply → run → close → teardown → revoke → receipt
+//! and ledger row, fence marked closed → unlock. The steps after the run have one deadline, [`END_DEADLINE_MS`].
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -160,6 +160,10 @@ impl Object {
         command: &FencedCommand,
         opened: impl FnOnce(Order) -> Result<(), StoreError>,
     ) -> Result<Fenced<'_>, Unproven> {
+        if !grant.is_empty() {
+            self.intercepted().await?;
+            self.still(epoch)?;
+        }
         let region = Region { object: self, closed: false };
         let order = self.store.open_fence()?;
         let teardown_order = Order(order.0 + 1);

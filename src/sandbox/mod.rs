@@ -7,7 +7,7 @@
 //! - without a good seal: `ticket-rejected`, and nothing is looked at;
 //! - `ensure`, `exec`, `startDetached`: refused at the gate ([`gate`]), or joined or replayed ([`ledger`],
 //!   [`detached`]), or it waits for [`recovery`], for the fence lock ([`lock`]), for a boot ([`boot`]) and a clone
-//!   ([`repository`]), runs ([`fence`]) and is settled ([`settle`]); an abort, checkpoint or expiry ([`ending`]) in
+//!   ([`repository`]), runs ([`fence`], its way out set up: [`interception`]) and is settled ([`settle`]); an abort, checkpoint or expiry ([`ending`]) in
 //!   between ends it;
 //! - `stopDetached` and `abort`: always answered, with what could be proven;
 //! - a look-up ([`lookup`]; denials): answered from storage or by the supervisor, and never boots;
@@ -23,6 +23,7 @@ mod ending;
 mod fence;
 mod flight;
 mod gate;
+mod interception;
 mod ledger;
 mod lifetime;
 mod lock;
@@ -126,6 +127,9 @@ pub struct Object {
     starts: Flights<String, Result<StartDetachedDone, Refusal>>,
     recoveries: Flights<u64, Result<(), Refusal>>,
     destroys: Flights<(), Result<(), ContainerError>>,
+    interceptions: Flights<u64, Result<(), ContainerError>>,
+    /// The generation whose interception this incarnation has set.
+    intercepted: Cell<Option<u64>>,
     endings: Endings,
     /// Ends recorded since the supervisor was last told.
     unacknowledged: Cell<u64>,
@@ -155,33 +159,14 @@ impl Object {
             starts: Flights::default(),
             recoveries: Flights::default(),
             destroys: Flights::default(),
+            interceptions: Flights::default(),
+            intercepted: Cell::new(None),
             endings: Endings::default(),
             unacknowledged: Cell::new(0),
             alarm_at: Cell::new(None),
             last_alarm: Cell::new(0),
             renew_at: Cell::new(None),
         })
-    }
-
-    /// On every wake that finds the container running: the runtime may have forgotten both.
-    fn take_up_container(self: &Rc<Self>) {
-        let Ok(Some(head)) = self.store.head() else { return };
-        let (Some(container), Some(props)) = (self.container.clone(), boot::egress_props(&head)) else {
-            return;
-        };
-        if !container.running() {
-            return;
-        }
-        let inactivity_ms = self.times().inactivity_ms;
-        self.later(async move {
-            // Until this is done egress is closed; a failure leaves it so.
-            if let Err(error) = container.intercept(&props).await {
-                worker::console_error!("{error}");
-            }
-            if let Err(error) = container.set_inactivity_timeout(inactivity_ms).await {
-                worker::console_error!("{error}");
-            }
-        });
     }
 
     async fn answer(self: Rc<Self>, request: SandboxRequest) -> String {

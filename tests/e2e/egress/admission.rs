@@ -2,6 +2,7 @@
 
 use super::{Fence, WHILE_LONGER, client, is_refused_for, reading, refused_for};
 use crate::world::{World, tests, with_origins};
+use ringfence_e2e::control::{Action, Match};
 use ringfence_e2e::eventually::eventually;
 use ringfence_e2e::facade::{done, fresh_word, now_ms};
 use ringfence_e2e::origin::Seen;
@@ -13,7 +14,8 @@ tests! {
     with origins:
         a_detached_process_that_dials_without_end_is_let_out_only_inside_a_fence_and_only_by_its_grant;
     own with_origins =>
-        a_fence_whose_runtime_was_killed_lets_nothing_out_and_is_closed_before_anything_else;
+        a_fence_whose_runtime_was_killed_lets_nothing_out_and_is_closed_before_anything_else,
+        after_a_restart_a_granted_command_does_not_run_before_its_way_out_is_set;
 }
 
 async fn a_detached_process_that_dials_without_end_is_let_out_only_inside_a_fence_and_only_by_its_grant(
@@ -92,4 +94,23 @@ async fn a_fence_whose_runtime_was_killed_lets_nothing_out_and_is_closed_before_
     sleep(WHILE_LONGER).await;
     assert_eq!(origins.seen(&word).len(), last);
     assert!(origins.seen(&word)[left..].iter().all(|seen| seen.at_ms > killed));
+}
+
+async fn after_a_restart_a_granted_command_does_not_run_before_its_way_out_is_set(world: Arc<World>) {
+    const LATE_MS: u64 = 2_000;
+    let (sandbox, word) = (world.sandbox().await, fresh_word());
+    done(sandbox.ensure().await);
+    let way_out = Match { plane: "sidecar".to_owned(), ..sandbox.ingress("PUT", "/egress") };
+    world.stack.control().fault(way_out, Action::Delay { ms: LATE_MS }, 2).await;
+    world.stack.kill_workerd().await;
+    world.stack.answers().await;
+    let since = world.stack.control().now().await;
+    let ask = format!("curl -s -o /dev/null -w '%{{http_code}}' https://pages.test/{word}");
+
+    let exec = done(sandbox.exec_input(reading(&["pages.test"], &ask)).await);
+
+    assert_eq!(exec.receipt.tail, "200", "its first request is let out");
+    let log = sandbox.calls_since(since).await;
+    let at = |pattern: &str| log.matching(pattern)[0].at_ms;
+    assert!(at("ingress POST /v1/jobs") >= at("sidecar PUT /egress") + LATE_MS, "{log}");
 }
