@@ -3,8 +3,8 @@
 //! The Sandbox object decides each hop, under the grant that is open in its memory at that moment; this entrypoint
 //! fetches and streams. It owns the fetch and the answer's stream, and lets go of both when the object says so.
 //!
-//! Order for one request: open a passage (403 if denied) → hold it (a call that the object leaves unanswered) → fetch,
-//! and for each redirect ask again → pipe the answer → acknowledge the end. When the held call is answered, or lost,
+//! Order for one request: open a passage (403 if denied) → fetch, and for each redirect ask again → pipe the answer →
+//! acknowledge the end. One that lasts is held meanwhile, by a call that the object leaves unanswered. When the held call is answered, or lost,
 //! fetch and answer are aborted first and acknowledged then. What is not known to be admitted is denied; the container
 //! is told "denied" and no more.
 
@@ -49,7 +49,7 @@ pub async fn serve(
         let Some(object) = object(&env, &context.props()) else { return fetch::denied() };
         let asked = asked(&request);
         let Some((passage, terms)) = object.open(&asked).await else { return fetch::denied() };
-        let passage = passage.hold(&context, asked.clone())?;
+        let passage = passage.watch(&context, asked.clone())?;
         match follow(&env, &passage, request, asked, terms).await {
             Ok((fetched, upload)) => passage.stream(fetched, upload),
             Err(Stop::Denied) => passage.over(PassageEnd::Finished, fetch::denied()),

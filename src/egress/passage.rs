@@ -23,6 +23,7 @@ use worker::{Env, console_error};
 
 use super::fetch::{self, Fetched};
 use super::upload::Upload;
+use crate::clock;
 use crate::config::Config;
 use crate::objects;
 use crate::rpc::EntrypointContext;
@@ -31,6 +32,9 @@ use crate::rpc::EntrypointContext;
 const DECISION_DEADLINE_MS: u64 = 10_000;
 /// How long it may take to hear that a passage has ended.
 const END_DEADLINE_MS: u64 = 10_000;
+/// A request that is over by then is never held: most are, and the call costs as much as the decision. A revoke before
+/// the call has come waits for it that long.
+const HOLD_AFTER_MS: u64 = 20;
 
 /// The Sandbox object, as an outbound request's own props name it.
 pub struct Object {
@@ -75,25 +79,22 @@ impl Object {
     }
 }
 
-/// Admitted, and not yet held.
+/// Admitted, and not yet watched.
 pub struct Opened {
     object: Object,
     id: String,
 }
 
 impl Opened {
-    /// Sends the call that the object leaves unanswered, and watches it from here on.
-    pub fn hold(self, context: &EntrypointContext, hop: AskedHop) -> Result<Passage, JsValue> {
-        let call = EgressCall::Hold { passage: self.id.clone() };
-        let EgressProps { consumer, key, .. } = &self.object.props;
-        let held = objects::send_sandbox(&self.object.env, consumer, key, &self.object.request(call));
+    /// Watches it from here on, until it has ended.
+    pub fn watch(self, context: &EntrypointContext, hop: AskedHop) -> Result<Passage, JsValue> {
         let abort = AbortController::new()?;
         let (tell, told) = oneshot::channel();
         let passage = Passage {
             inner: Rc::new(Inner { object: self.object, id: self.id, abort }),
             tell: Cell::new(Some(tell)),
         };
-        let watch = Rc::clone(&passage.inner).watch(held.ok(), told, hop);
+        let watch = Rc::clone(&passage.inner).watch(told, hop);
         context.wait_until(&future_to_promise(AssertUnwindSafe(async move {
             watch.await;
             Ok(JsValue::UNDEFINED)
@@ -102,7 +103,7 @@ impl Opened {
     }
 }
 
-/// A held passage. Exactly one of [`Passage::over`] and [`Passage::stream`] is its last step.
+/// A passage under way. Exactly one of [`Passage::over`] and [`Passage::stream`] is its last step.
 pub struct Passage {
     inner: Rc<Inner>,
     tell: Cell<Option<oneshot::Sender<Phase>>>,
@@ -159,10 +160,13 @@ impl Passage {
 
 impl Inner {
     /// Ends the passage: by itself, or by aborting everything when the held call is answered or lost.
-    async fn watch(self: Rc<Self>, held: Option<Promise>, told: oneshot::Receiver<Phase>, hop: AskedHop) {
+    async fn watch(self: Rc<Self>, told: oneshot::Receiver<Phase>, hop: AskedHop) {
         #[cfg(feature = "panic-hook")]
         let last = hop.url.rsplit('/').next().unwrap_or_default().to_owned();
-        let must_stop = std::pin::pin!(must_stop(held));
+        let must_stop = std::pin::pin!(async {
+            clock::sleep_ms(HOLD_AFTER_MS).await;
+            self.must_stop().await
+        });
         let done = std::pin::pin!(done(told));
         let end = match select(must_stop, done).await {
             Either::Left(((), done)) => {
@@ -180,16 +184,19 @@ impl Inner {
             console_error!("egress: the end of a passage could not be told: {fault}");
         }
     }
-}
 
-/// Resolves when the passage must stop. A held call that fails, or could not be made, is one that must: whoever could
-/// revoke is gone.
-async fn must_stop(held: Option<Promise>) {
-    let Some(held) = held else { return };
-    let answer = JsFuture::from(held).await.ok().and_then(|answer| answer.as_string());
-    if answer.and_then(|text| serde_json::from_str(&text).ok()) == Some(Held::Ended) {
-        // Our own end crossed it.
-        std::future::pending().await
+    /// Makes the call that the object leaves unanswered, and resolves when the passage must stop. A call that fails, or
+    /// could not be made, is one that must: whoever could revoke is gone.
+    async fn must_stop(&self) {
+        let call = EgressCall::Hold { passage: self.id.clone() };
+        let EgressProps { consumer, key, .. } = &self.object.props;
+        let held = objects::send_sandbox(&self.object.env, consumer, key, &self.object.request(call));
+        let Ok(held) = held else { return };
+        let answer = JsFuture::from(held).await.ok().and_then(|answer| answer.as_string());
+        if answer.and_then(|text| serde_json::from_str(&text).ok()) == Some(Held::Ended) {
+            // Our own end crossed it.
+            std::future::pending().await
+        }
     }
 }
 
