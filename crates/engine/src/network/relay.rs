@@ -27,6 +27,8 @@ pub const MAX_CONNECTIONS: usize = 512;
 /// What the kernel may keep of an answer on its way to a client. A request that is cut still delivers what is kept
 /// anywhere on the way: a client that reads slowly must not find megabytes of it.
 const KEPT_BYTES: usize = 16 * 1024;
+/// Moved at once, in either direction. It is kept while a client does not read, so it counts like the above.
+const COPY_BYTES: usize = 32 * 1024;
 /// A client that says nothing for that long waits for its server to speak first, or is no client of HTTP.
 pub const SILENCE: Duration = Duration::from_secs(2);
 /// A head, or a TLS handshake, that is not whole by then is refused.
@@ -240,7 +242,7 @@ async fn first_bytes(stream: &mut TcpStream) -> Result<(Bytes, Speaks), Refusal>
 }
 
 async fn copy(mut inside: impl AsyncRead + AsyncWrite + Unpin, mut outside: TcpStream) {
-    let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
+    let _ = tokio::io::copy_bidirectional_with_sizes(&mut inside, &mut outside, COPY_BYTES, COPY_BYTES).await;
 }
 
 /// Where the connection was meant to go before it was redirected.
