@@ -1,26 +1,26 @@
 //! Seeded rounds of a consumer's work under faults, fifteen kinds of them, at every await of the object: no
 //! declared record is lost, nothing runs twice, and no end is reported that did not happen.
 //!
-//! The truth is the witness's: each job says when it begins and, last of all, when it ends. Ringfence's records
-//! are judged by it, never asked for it. A failing round names its seed:
+//! The truth is the witness's: each job says when it begins and, last of all, when it ends; and the origin's, which every
+//! job calls: the fenced ones under a grant, the detached ones without. Ringfence's records are judged by these two,
+//! never asked for it. A failing round names its seed:
 //!
 //!   RINGFENCE_SEED=N RINGFENCE_ROUNDS=1 cargo test -p ringfence-e2e -- rounds
 //!
 //! plays that round again, with the same work and the same faults at the same calls.
 
-use crate::world::{Case, Which, World};
+mod plan;
+
+use crate::world::{Case, Which, World, with_origins};
 use futures::{FutureExt, StreamExt, stream};
-use ringfence_e2e::control::Action;
+use plan::{Fault, Job, PAUSE, Planned, Told, Work, plan};
 use ringfence_e2e::eventually::{eventually, until};
-use ringfence_e2e::facade::{Rpc, Sandbox, done, exec_input, start_input};
-use ringfence_e2e::processes;
-use ringfence_e2e::stack::Setup;
-use ringfence_e2e::witness::say;
-use ringfence_wire::contract::{DetachedStatus, ExecDone, GoneReason, ReceiptEnd, StartDetachedDone};
+use ringfence_e2e::facade::{Rpc, Sandbox, done, now_ms};
+use ringfence_e2e::processes::{self, Process};
+use ringfence_wire::contract::{DetachedStatus, GoneReason, ReceiptEnd};
 use ringfence_wire::refusal::{Outcome, RefusalKind};
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub fn tests() -> Vec<Case> {
         "rounds::two_hundred_seeded_rounds_lose_nothing_run_nothing_twice_and_invent_no_end".to_owned();
     let run =
         |world| two_hundred_seeded_rounds_lose_nothing_run_nothing_twice_and_invent_no_end(world).boxed();
-    vec![Case { name, stack: Which::Own(Setup::default), deadline: DEADLINE, run }]
+    vec![Case { name, stack: Which::Own(with_origins), deadline: DEADLINE, run }]
 }
 
 const ROUNDS: u64 = 200;
@@ -39,10 +39,12 @@ const ROUNDS: u64 = 200;
 const DEADLINE: Duration = Duration::from_secs(600);
 /// Rounds under way at once, each in its own sandbox.
 const LANES: usize = 3;
-/// The work of one round.
-const JOBS: usize = 3;
 /// A consumer's durable step asks again, under the same key, until it has an answer.
 const ATTEMPTS: usize = 12;
+const ORIGIN: &str = "pages.test";
+/// From a grant's end, which its caller is told of, to the last request it let out as the origin's clock has it: how late
+/// a loaded machine may be to look.
+const ORIGIN_LATE_MS: u64 = 1_000;
 
 async fn two_hundred_seeded_rounds_lose_nothing_run_nothing_twice_and_invent_no_end(world: Arc<World>) {
     let first = from_environment("RINGFENCE_SEED").unwrap_or_else(|| fastrand::u64(0..1 << 32));
@@ -74,152 +76,6 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
 }
 
-/// What goes wrong, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fault {
-    StartNeverArrives,
-    StartAnswerLost,
-    StartTwice,
-    StartLate,
-    LookNeverArrives,
-    LookAnswerLost,
-    TeardownRefused,
-    TeardownAnswerLost,
-    TeardownLate,
-    StopAnswerLost,
-    HelloNeverArrives,
-    CommandKilled,
-    SupervisorKilled,
-    RuntimeKilled,
-    AbortMeanwhile,
-}
-
-impl Fault {
-    const ALL: [Self; 15] = [
-        Self::StartNeverArrives,
-        Self::StartAnswerLost,
-        Self::StartTwice,
-        Self::StartLate,
-        Self::LookNeverArrives,
-        Self::LookAnswerLost,
-        Self::TeardownRefused,
-        Self::TeardownAnswerLost,
-        Self::TeardownLate,
-        Self::StopAnswerLost,
-        Self::HelloNeverArrives,
-        Self::CommandKilled,
-        Self::SupervisorKilled,
-        Self::RuntimeKilled,
-        Self::AbortMeanwhile,
-    ];
-
-    /// The request it meets and what it does to it; none for the ones that are signals or calls.
-    fn at_the_socket(self) -> Option<(&'static str, &'static str, Action)> {
-        let refusal = Action::Answer { status: 500, body: "{}".to_owned() };
-        Some(match self {
-            Self::StartNeverArrives => ("POST", "/v1/jobs", Action::DropBefore),
-            Self::StartAnswerLost => ("POST", "/v1/jobs", Action::DropAfter),
-            Self::StartTwice => ("POST", "/v1/jobs", Action::Double),
-            Self::StartLate => ("POST", "/v1/jobs", Action::Delay { ms: 300 }),
-            Self::LookNeverArrives => ("GET", "/v1/jobs", Action::DropBefore),
-            Self::LookAnswerLost => ("GET", "/v1/jobs", Action::DropAfter),
-            Self::TeardownRefused => ("POST", "/v1/teardown", refusal),
-            Self::TeardownAnswerLost => ("POST", "/v1/teardown", Action::DropAfter),
-            Self::TeardownLate => ("POST", "/v1/teardown", Action::Delay { ms: 300 }),
-            Self::StopAnswerLost => ("DELETE", "/v1/jobs", Action::DropAfter),
-            Self::HelloNeverArrives => ("GET", "/v1/hello", Action::DropBefore),
-            Self::CommandKilled | Self::SupervisorKilled | Self::RuntimeKilled | Self::AbortMeanwhile => {
-                return None;
-            }
-        })
-    }
-
-    /// Whether it can end a process that was declared, or leave an exec's end unknown.
-    fn ends_processes(self) -> bool {
-        use Fault::{
-            AbortMeanwhile, HelloNeverArrives, SupervisorKilled, TeardownAnswerLost, TeardownRefused,
-        };
-        matches!(
-            self,
-            AbortMeanwhile | SupervisorKilled | TeardownRefused | TeardownAnswerLost | HelloNeverArrives
-        )
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
-    /// A fenced command that ends with this code.
-    Exec(i32),
-    /// A detached command that ends with this code.
-    Short(i32),
-    /// A detached command that goes on until it is ended.
-    Long,
-}
-
-/// One piece of work and what its caller was told.
-struct Job {
-    work: Work,
-    key: String,
-    /// Names its processes and its lines.
-    mark: String,
-    begins: String,
-    ends: String,
-    command: String,
-    told: Told,
-}
-
-#[derive(Debug)]
-enum Told {
-    Nothing,
-    Started(StartDetachedDone),
-    Ended(Box<ExecDone>),
-    Unknown,
-}
-
-impl Job {
-    fn draw(rng: &mut fastrand::Rng, seed: u64, n: usize) -> Self {
-        let mark = format!("3600.{seed:010}{n}");
-        let (begins, ends) = (format!("begin-{seed}-{n}"), format!("end-{seed}-{n}"));
-        let code = rng.i32(0..100);
-        let work = match rng.u8(0..3) {
-            0 => Work::Exec(code),
-            1 => Work::Short(code),
-            _ => Work::Long,
-        };
-        let pause = rng.u32(0..80);
-        let command = match work {
-            // The last word before the exit: an end that was said is an end that came.
-            Work::Exec(code) | Work::Short(code) => {
-                format!("{}; sleep 0.{pause:03}; {}; exit {code}", say(&begins), say(&ends))
-            }
-            Work::Long => format!("{}; exec sleep {mark}", say(&begins)),
-        };
-        let key = format!("round-{seed}-{n}");
-        Self { work, key, mark, begins, ends, command, told: Told::Nothing }
-    }
-}
-
-/// One fault, and where in the work it falls.
-#[derive(Clone, Copy)]
-struct Planned {
-    fault: Fault,
-    times: u32,
-    after_ms: u64,
-}
-
-/// Everything a round does, drawn before it begins.
-fn plan(seed: u64) -> Vec<(Job, Option<Planned>)> {
-    let mut rng = fastrand::Rng::with_seed(seed);
-    (0..JOBS)
-        .map(|n| {
-            let job = Job::draw(&mut rng, seed, n);
-            let fault = rng.choice(Fault::ALL);
-            let (happens, times, after_ms) = (rng.u8(0..5) > 0, rng.u32(1..3), rng.u64(0..120));
-            (job, fault.filter(|_| happens).map(|fault| Planned { fault, times, after_ms }))
-        })
-        .collect()
-}
-
 async fn round(world: Arc<World>, seed: u64, runtime: Arc<RwLock<()>>) -> Vec<Fault> {
     let plan = plan(seed);
     let met: Vec<Fault> = plan.iter().filter_map(|(_, planned)| Some(planned.as_ref()?.fault)).collect();
@@ -240,10 +96,10 @@ async fn round(world: Arc<World>, seed: u64, runtime: Arc<RwLock<()>>) -> Vec<Fa
     }
     sandbox.clear_faults().await;
     judge(&world, &sandbox, &jobs, &met).await;
+    judge_what_left(&world, &jobs, &met);
     sandbox.abort().await;
     for job in &jobs {
-        let left = || processes::everywhere().into_iter().any(|p| p.has_arg(&job.mark));
-        until("an abort ends everything", || !left()).await;
+        until("an abort ends everything", || processes_of(job) == 0).await;
     }
     met
 }
@@ -266,42 +122,49 @@ async fn make(world: Arc<World>, sandbox: Sandbox, planned: Planned) {
         }
         _ => {
             let commands = sandbox.processes().await;
-            if let Some(command) = commands.iter().find(|p| p.args.first().is_some_and(|a| a == "sleep")) {
+            if let Some(command) = commands.iter().find(|p| is_the_command(p)) {
                 command.try_signal(Signal::KILL);
             }
         }
     }
 }
 
+/// Not the pause of its calls.
+fn is_the_command(process: &Process) -> bool {
+    process.args.first().is_some_and(|name| name == "sleep") && !process.has_arg(PAUSE)
+}
+
 /// The consumer's durable step: the same call under the same key until it is answered.
 async fn work(sandbox: &Sandbox, job: &mut Job) {
+    job.asked_ms = now_ms();
     for _ in 0..ATTEMPTS {
-        job.told = match job.work {
-            Work::Exec(_) => match ask(sandbox, "execUnderGrant", exec_input(&job.key, &job.command)).await {
-                Some(Outcome::Done(done)) => Told::Ended(done),
-                Some(Outcome::Refused(refusal)) if refusal.kind == RefusalKind::EffectUnknown => {
-                    Told::Unknown
-                }
-                _ => continue,
-            },
+        let told = match job.work {
+            Work::Exec(_) => ask(sandbox, job).await.map(|outcome| told(outcome, Told::Ended)),
             Work::Short(_) | Work::Long => {
-                match ask(sandbox, "startDetached", start_input(&job.key, &job.command)).await {
-                    Some(Outcome::Done(done)) => Told::Started(done),
-                    Some(Outcome::Refused(refusal)) if refusal.kind == RefusalKind::EffectUnknown => {
-                        Told::Unknown
-                    }
-                    _ => continue,
-                }
+                ask(sandbox, job).await.map(|outcome| told(outcome, Told::Started))
             }
         };
-        return;
+        if let Some(Some(told)) = told {
+            job.told = told;
+            job.told_ms = now_ms();
+            return;
+        }
     }
     panic!("no answer for {} in {ATTEMPTS} attempts", job.key);
 }
 
+/// None: to be asked again.
+fn told<T>(outcome: Outcome<T>, done: fn(T) -> Told) -> Option<Told> {
+    match outcome {
+        Outcome::Done(value) => Some(done(value)),
+        Outcome::Refused(refusal) if refusal.kind == RefusalKind::EffectUnknown => Some(Told::Unknown),
+        Outcome::Refused(_) => None,
+    }
+}
+
 /// None where the answer was lost with the runtime.
-async fn ask<T: DeserializeOwned>(sandbox: &Sandbox, method: &str, input: Value) -> Option<Outcome<T>> {
-    match sandbox.try_call(method, &[input]).await {
+async fn ask<T: DeserializeOwned>(sandbox: &Sandbox, job: &Job) -> Option<Outcome<T>> {
+    match sandbox.try_call(job.method(), &[job.input()]).await {
         Ok(Rpc::Returned(value)) => Some(Rpc::Returned(value).outcome()),
         Ok(Rpc::Threw { .. }) | Err(_) => {
             sandbox.stack.answers().await;
@@ -323,7 +186,7 @@ async fn judge(world: &World, sandbox: &Sandbox, jobs: &[Job], met: &[Fault]) {
                     assert_eq!(exec.receipt.exit_code, Some(code), "{exec:?}; faults {met:?}");
                     world.stack.witness().heard(&job.ends).await;
                 }
-                let replay = done(sandbox.exec_as(&job.key, &job.command).await).receipt;
+                let replay = done(sandbox.exec_input(job.input()).await).receipt;
                 assert!(replay.deduped);
                 assert_eq!((replay.end, replay.exit_code), (exec.receipt.end, exec.receipt.exit_code));
             }
@@ -340,12 +203,8 @@ async fn judge(world: &World, sandbox: &Sandbox, jobs: &[Job], met: &[Fault]) {
                     listed.is_some_and(|l| l.idempotency_key.as_str() == job.key),
                     "a record was lost: {list:?}"
                 );
-                let status = settled(sandbox, id, work == Work::Long).await;
-                if (&status, work) == (&DetachedStatus::Running, Work::Long) {
-                    // A start is answered before its command is executed: until then no process carries the mark.
-                    world.stack.witness().heard(&job.begins).await;
-                }
-                let alive = processes::everywhere().into_iter().filter(|p| p.has_arg(&job.mark)).count();
+                let status = settled(sandbox, job, id).await;
+                let alive = processes_of(job);
                 match (status, work) {
                     (DetachedStatus::Running, Work::Long) => {
                         assert_eq!(alive, 1, "running is a process, one; faults {met:?}");
@@ -372,14 +231,41 @@ async fn judge(world: &World, sandbox: &Sandbox, jobs: &[Job], met: &[Fault]) {
     }
 }
 
-/// A status that will not change by itself.
-async fn settled(sandbox: &Sandbox, id: &str, may_run: bool) -> DetachedStatus {
+/// What reached the origin: each fenced command once, and anything at all only while one of the fences might be open.
+fn judge_what_left(world: &World, jobs: &[Job], met: &[Fault]) {
+    let fenced = |job: &&Job| matches!(job.work, Work::Exec(_));
+    for job in jobs {
+        let seen = world.stack.origins().seen(&format!("/{}/", job.key));
+        for seen in &seen {
+            let inside = |fence: &Job| (fence.asked_ms..fence.told_ms + ORIGIN_LATE_MS).contains(&seen.at_ms);
+            assert!(
+                jobs.iter().filter(fenced).any(inside),
+                "let out without a grant: {seen:?}; faults {met:?}"
+            );
+        }
+        let once = job.work != Work::Long;
+        assert!(!once || seen.len() <= 1, "{} called {} times; faults {met:?}", job.key, seen.len());
+        if let Told::Ended(exec) = &job.told {
+            // Without the runtime nothing is let out, and the command goes on.
+            let due = exec.receipt.end == ReceiptEnd::Exited && !met.contains(&Fault::RuntimeKilled);
+            assert!(!due || seen.len() == 1, "{} ran and its call did not arrive; faults {met:?}", job.key);
+        }
+    }
+}
+
+/// A status that will not change by itself. Before its command is executed, and while what it left is swept, a process
+/// is running and none of it carries the mark.
+async fn settled(sandbox: &Sandbox, job: &Job, id: &str) -> DetachedStatus {
     let look = || async {
         match sandbox.status(id).await {
-            DetachedStatus::Running if !may_run => None,
+            DetachedStatus::Running if processes_of(job) == 0 => None,
             DetachedStatus::Gone { is_final: false, .. } => None,
             settled => Some(settled),
         }
     };
     eventually("a status settles", look).await
+}
+
+fn processes_of(job: &Job) -> usize {
+    processes::everywhere().into_iter().filter(|p| p.has_arg(&job.mark)).count()
 }
