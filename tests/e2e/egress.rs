@@ -2,6 +2,7 @@
 //! internet. Nothing is taken from a record of Ringfence but where the record itself is looked at.
 
 mod admission;
+mod answers;
 mod crowd;
 mod cuts;
 mod order;
@@ -21,6 +22,7 @@ use tokio::task::JoinHandle;
 pub fn tests() -> Vec<Case> {
     [
         admission::tests(),
+        answers::tests(),
         refusals::tests(),
         cuts::tests(),
         order::tests(),

@@ -11,6 +11,9 @@
 //! | `hops-N` | redirects to `hops-N-1`, and the last of them answers |
 //! | `loop`; `ping`, `pong` | redirects to itself; each to the other |
 //! | `cookies` | sets two |
+//! | `status-N` | answers so, with a body where the status has one |
+//! | `gzip` | answers [`GZIP`], whatever was asked for |
+//! | `part` | answers a part of ten bytes |
 //! | `close` | answers and closes the connection |
 //! | anything else | reads the body and answers with method, host, target and the body's length |
 
@@ -23,6 +26,11 @@ use tokio::net::TcpStream;
 /// What a quiet answer sends before it falls silent, and how much more it promises.
 pub const QUIET_BEGINS: &str = "the first bytes";
 const QUIET_LENGTH: usize = 100_000;
+/// `squeezed` and a line's end.
+const GZIP: [u8; 29] = [
+    0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0x2b, 0x2e, 0x2c, 0x4d, 0x4d, 0xad, 0x4a,
+    0x4d, 0xe1, 0x02, 0x00, 0x66, 0xed, 0xbc, 0x53, 0x09, 0x00, 0x00, 0x00,
+];
 static BLOCK: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
 pub(super) struct Exchange<'a> {
@@ -84,6 +92,18 @@ impl Exchange<'_> {
         if let Some(to) = back {
             return self.answer(302, &format!("Location: {to}\r\n"), b"moved").await;
         }
+        if let Some(status) = word.strip_prefix("status-") {
+            let status: u16 = status.parse()?;
+            if matches!(status, 204 | 304) {
+                return self.head(status, "").await;
+            }
+            return self.answer(status, "", word.as_bytes()).await;
+        }
+        match word {
+            "gzip" => return self.answer(200, "Content-Encoding: gzip\r\n", &GZIP).await,
+            "part" => return self.answer(206, "Content-Range: bytes 2-4/10\r\n", b"234").await,
+            _ => {}
+        }
         let headers = match word {
             "cookies" => "Set-Cookie: a=1\r\nSet-Cookie: b=2; Secure\r\n",
             "close" => "Connection: close\r\n",
@@ -91,8 +111,11 @@ impl Exchange<'_> {
         };
         let received = self.received();
         let text = format!("{} {} {} {received}\n", seen.method, seen.host, seen.target);
-        let body = if seen.method == "HEAD" { &b""[..] } else { text.as_bytes() };
-        self.answer(200, headers, body).await?;
+        if seen.method == "HEAD" {
+            self.head(200, &format!("{headers}Content-Length: {}\r\n", text.len())).await?;
+        } else {
+            self.answer(200, headers, text.as_bytes()).await?;
+        }
         if word == "close" { bail!("closed") } else { Ok(()) }
     }
 
