@@ -1,23 +1,3 @@
-//! Whatever a job prints, what is told of it is a plain loopback URL.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use ringfence_core::candidate::{MAX_CANDIDATES, candidates};
-use url::{Host, Url};
-
-fuzz_target!(|output: &str| {
-    let told = candidates(output, &[]);
-    assert!(told.len() <= MAX_CANDIDATES);
-    for text in told {
-        let url = Url::parse(&text).expect("a URL");
-        let loopback = match url.host() {
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            _ => false,
-        };
-        assert!(
-            loopback && url.query().is_none() && url.username().is_empty() && !text.contains('\u{1b}'),
-            "{text}"
-        );
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ringfence_properties::candidate::holds(bytes));

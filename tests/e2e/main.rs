@@ -15,6 +15,7 @@ mod canary;
 mod clients;
 mod clones;
 mod command_line;
+mod configuration;
 mod consumers;
 mod credentials;
 mod denials;
@@ -57,6 +58,7 @@ fn run(arguments: &Arguments) -> Conclusion {
         consumers::tests(),
         bad_input::tests(),
         command_line::tests(),
+        configuration::tests(),
         restarts::tests(),
         aborts::tests(),
         admission::tests(),
