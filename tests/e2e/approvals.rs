@@ -3,7 +3,9 @@
 
 use crate::world::{World, tests};
 use futures::future::join_all;
-use ringfence_e2e::facade::{Sandbox, done, exec_input, fresh_key, fresh_word, refused, start_input};
+use ringfence_e2e::facade::{
+    Sandbox, approval_of, done, exec_input, fresh_key, fresh_word, now_ms, refused, start_input,
+};
 use ringfence_e2e::stack::Setup;
 use ringfence_e2e::witness::say;
 use ringfence_wire::contract::{ExecDone, InputDone, StartDetachedDone};
@@ -12,7 +14,6 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 tests! {
     shared:
@@ -33,7 +34,7 @@ const MINUTE_MS: u64 = 60_000;
 async fn an_approved_command_runs_once_and_its_retry_gets_the_record(world: Arc<World>) {
     let sandbox = world.sandbox().await;
     let (command, word) = floor_command();
-    let input = approved_exec(&fresh_key(), &command, &approval(&command));
+    let input = approved_exec(&fresh_key(), &command, &approval_of(&command));
     let mut without = input.clone();
     without.as_object_mut().expect("an input is an object").remove("approval");
     let refusal = refused(sandbox.exec_input(without).await, RefusalKind::ApprovalRequired);
@@ -51,7 +52,7 @@ async fn an_approved_command_runs_once_and_its_retry_gets_the_record(world: Arc<
 async fn of_32_identical_approved_calls_one_runs_and_31_get_its_record(world: Arc<World>) {
     let sandbox = world.sandbox().await;
     let (command, word) = floor_command();
-    let input = approved_exec(&fresh_key(), &command, &approval(&command));
+    let input = approved_exec(&fresh_key(), &command, &approval_of(&command));
     let calls = join_all((0..32).map(|_| sandbox.exec_input(input.clone()))).await;
 
     let calls: Vec<ExecDone> = calls.into_iter().map(done).collect();
@@ -63,7 +64,7 @@ async fn of_32_identical_approved_calls_one_runs_and_31_get_its_record(world: Ar
 async fn of_32_identical_approved_starts_one_starts_and_31_get_its_record(world: Arc<World>) {
     let sandbox = world.sandbox().await;
     let (command, word) = floor_command();
-    let input = approved_start(&fresh_key(), &command, &approval(&command));
+    let input = approved_start(&fresh_key(), &command, &approval_of(&command));
     let start = || sandbox.call::<StartDetachedDone>("startDetached", std::slice::from_ref(&input));
     let calls: Vec<StartDetachedDone> =
         join_all((0..32).map(|_| start())).await.into_iter().map(done).collect();
@@ -77,7 +78,7 @@ async fn of_32_identical_approved_starts_one_starts_and_31_get_its_record(world:
 async fn of_32_calls_under_other_keys_with_one_approval_one_runs_and_31_are_refused(world: Arc<World>) {
     let sandbox = world.sandbox().await;
     let (command, word) = floor_command();
-    let approval = approval(&command);
+    let approval = approval_of(&command);
     let call = || sandbox.exec_input(approved_exec(&fresh_key(), &command, &approval));
     let calls = join_all((0..32).map(|_| call())).await;
 
@@ -95,7 +96,7 @@ async fn of_32_calls_under_other_keys_with_one_approval_one_runs_and_31_are_refu
 async fn an_approval_spent_by_an_exec_starts_nothing(world: Arc<World>) {
     let sandbox = world.sandbox().await;
     let (command, word) = floor_command();
-    let (key, approval) = (fresh_key(), approval(&command));
+    let (key, approval) = (fresh_key(), approval_of(&command));
     done(sandbox.exec_input(approved_exec(&key, &command, &approval)).await);
     // Not even under the same key: an exec and a start are two calls.
     let start = [approved_start(&key, &command, &approval)];
@@ -110,10 +111,10 @@ async fn an_approval_spent_by_an_exec_starts_nothing(world: Arc<World>) {
 async fn an_approval_spent_for_one_command_is_refused_for_another(world: Arc<World>) {
     let sandbox = world.sandbox().await;
     let ((first, _), (second, word)) = (floor_command(), floor_command());
-    let spent = approval(&first);
+    let spent = approval_of(&first);
     done(sandbox.exec_input(approved_exec(&fresh_key(), &first, &spent)).await);
 
-    let mut reused = approval(&second);
+    let mut reused = approval_of(&second);
     reused["taskId"] = spent["taskId"].clone();
     let refusal = refused(
         sandbox.exec_input(approved_exec(&fresh_key(), &second, &reused)).await,
@@ -130,7 +131,7 @@ async fn an_approval_that_does_not_hold_is_refused_by_name_and_costs_nothing(wor
     let sandbox = world.sandbox().await;
     let since = world.stack.control().now().await;
     let (command, word) = floor_command();
-    let good = approval(&command);
+    let good = approval_of(&command);
     let bad = [
         ("commandSha256", json!(hex::encode(Sha256::digest(format!("{command} ")))), "another-command"),
         ("commandSha256", json!("00"), "bad-digest"),
@@ -179,7 +180,7 @@ async fn a_shell_that_reads_its_commands_from_its_input_needs_an_approval(world:
     let refusal = refused(start(input.clone()).await, RefusalKind::ApprovalRequired);
     assert_eq!(refusal.reason.as_deref(), Some("interactive-shell"));
 
-    input["approval"] = approval("exec sh");
+    input["approval"] = approval_of("exec sh");
     let id = done(start(input).await).process.id;
     let line = json!({ "operationKey": "line", "data": format!("{}\n", say(&word)), "eof": true });
     done(sandbox.call::<InputDone>("detachedInput", &[json!(id), line]).await);
@@ -203,16 +204,6 @@ async fn a_rule_that_the_deployment_added_holds_beside_the_built_in_ones(world: 
 fn floor_command() -> (String, String) {
     let word = fresh_word();
     (format!("{}; git push nowhere || true", say(&word)), word)
-}
-
-fn approval(command: &str) -> Value {
-    json!({
-        "taskId": format!("task-{}", fresh_word()),
-        "ordinal": 0,
-        "commandSha256": hex::encode(Sha256::digest(command)),
-        "approvedBy": "sam",
-        "approvedAt": now_ms(),
-    })
 }
 
 fn approved_exec(key: &str, command: &str, approval: &Value) -> Value {
@@ -241,9 +232,4 @@ async fn assert_ran_once(world: &World, sandbox: &Sandbox, word: &str) {
     done(sandbox.exec(&say(&after)).await);
     world.stack.witness().heard(&after).await;
     assert_eq!(world.stack.witness().count(word), 1, "the command ran once");
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
-    u64::try_from(since.as_millis()).expect("it fits for long")
 }
