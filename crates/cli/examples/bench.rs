@@ -47,22 +47,34 @@ async fn main() -> anyhow::Result<()> {
         None => 200,
     };
     let root = std::env::current_dir()?;
-    let ringfence = root.join("target/native/ringfence");
+    let (stack, _run) = start(&root, false).await?;
+    let measured = measure(&stack, rounds).await;
+    stack.stop().await?;
+    let (mut all, memory) = measured?;
+    // By the engine's log of each call, which it keeps only where calls may meet faults.
+    let (stack, _run) = start(&root, true).await?;
+    let exits = exit_known(&stack).await;
+    stack.stop().await?;
+    all.insert("exit-known", exits?);
+    report(&root, &rows(all)?, &memory)
+}
+
+/// A stack, and the directory that goes with it.
+async fn start(root: &Path, faults: bool) -> anyhow::Result<(Stack, tempfile::TempDir)> {
     let run = tempfile::tempdir()?;
-    let mut options = StackOptions::new(&root, run.path(), &ringfence)?;
+    let mut options = StackOptions::new(root, run.path(), root.join("target/native/ringfence"))?;
+    options.faults = faults;
     // A look of the canary's would be measured with the rest.
     options.substrate = options.substrate.var("CANARY", r#"{"automatic":false}"#);
     options.consumers.push(WorkerSource::new(root.join("bench/wrangler.toml")));
     options.allow.insert("bench".to_owned(), json!({ "faces": ["rpc"] }));
-    let stack = Stack::start(options, |text| eprintln!("{text}")).await?;
-    let measured = measure(&stack, rounds).await;
-    stack.stop().await?;
-    let (rows, memory) = measured?;
-    report(&root, &rows, &memory)
+    Ok((Stack::start(options, |text| eprintln!("{text}")).await?, run))
 }
 
-async fn measure(stack: &Stack, rounds: usize) -> anyhow::Result<(Vec<Row>, BTreeMap<&'static str, u64>)> {
-    let mut all: BTreeMap<&str, Samples> = BTreeMap::new();
+type ByName<T> = BTreeMap<&'static str, T>;
+
+async fn measure(stack: &Stack, rounds: usize) -> anyhow::Result<(ByName<Samples>, ByName<u64>)> {
+    let mut all = ByName::new();
     let mut done = 0;
     while done < rounds {
         let now = ROUNDS_PER_REQUEST.min(rounds - done);
@@ -71,10 +83,11 @@ async fn measure(stack: &Stack, rounds: usize) -> anyhow::Result<(Vec<Row>, BTre
         eprintln!("{done} of {rounds} rounds");
     }
     take(stack, &["abort-boot"], ABORT_ROUNDS, 1, &mut all).await?;
-    all.insert("exit-known", exit_known(stack).await?);
     post(stack, "end", &json!({})).await?;
-    let memory = memory(stack).await?;
+    Ok((all, memory(stack).await?))
+}
 
+fn rows(mut all: ByName<Samples>) -> anyhow::Result<Vec<Row>> {
     let told = [
         (BASELINE, "baseline: a plain round trip to a container's port"),
         ("exec", "execUnderGrant(\"true\"), warm"),
@@ -96,7 +109,7 @@ async fn measure(stack: &Stack, rounds: usize) -> anyhow::Result<(Vec<Row>, BTre
             samples: samples.singles.len(),
         });
     }
-    Ok((rows, memory))
+    Ok(rows)
 }
 
 async fn take(
@@ -104,7 +117,7 @@ async fn take(
     calls: &[&'static str],
     rounds: usize,
     group: usize,
-    all: &mut BTreeMap<&str, Samples>,
+    all: &mut ByName<Samples>,
 ) -> anyhow::Result<()> {
     let request = json!({ "calls": calls, "rounds": rounds, "group": group });
     let mut answer: BTreeMap<String, Samples> =

@@ -373,6 +373,8 @@ fn wrangler_program<'a>(
         ("X_LOCAL_OBSERVABILITY", "false".into()),
         ("X_LOCAL_EXPLORER", "false".into()),
         ("WRANGLER_LOG_PATH", run.join("logs").into()),
+        // What it prints is kept; a second log of every message it meets is another third of a core.
+        ("WRANGLER_WRITE_LOGS", "false".into()),
         // A registry of its own: two stacks on one machine run Workers of the same names.
         ("WRANGLER_REGISTRY_PATH", run.join("registry").into()),
         ("CI", "1".into()),
