@@ -24,9 +24,9 @@ pub fn holds(bytes: &[u8]) {
             );
             assert!(!format!("{header:?}").contains(&header.value) || header.value.len() < 20);
         }
-        Err(fault) => {
-            let told = format!("{fault} {fault:?}");
-            assert!(secret.len() < 12 || !told.contains(secret));
-        }
+        Err(fault) => has_nothing_of_its_cause(fault),
     }
 }
+
+/// By its type: a word from a closed list, that owns nothing and borrows nothing.
+fn has_nothing_of_its_cause(_: impl Copy + 'static) {}
