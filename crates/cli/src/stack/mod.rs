@@ -15,6 +15,7 @@ mod guarded;
 pub mod interrupt;
 mod options;
 pub mod processes;
+mod programs;
 mod ready;
 mod secrets;
 mod sys;
@@ -30,20 +31,14 @@ pub use ringfence_engine::BindReadOnly;
 pub use tools::{Tools, find_checkout};
 pub use workers::WorkerSource;
 
-use guard::StopSignal;
-use guarded::{Guarded, Program};
+use guarded::Guarded;
 use ringfence_client::Client;
 use secrets::Secrets;
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-const ENGINE_GRACE: Duration = Duration::from_secs(5);
-const WRANGLER_GRACE: Duration = Duration::from_secs(8);
 /// `sockaddr_un` holds 108 bytes, the last one zero.
 const MAX_SOCKET_PATH: usize = 107;
 const ENGINE: &str = "engine";
@@ -97,7 +92,7 @@ impl Stack {
         let port = pick_port(options.port)?;
 
         progress("starting the engine");
-        let mut engine = Guarded::start(engine_program(&options, &layout)).await?;
+        let mut engine = Guarded::start(programs::engine(&options, &layout)).await?;
         let control = EngineControl::new(&layout.control_socket);
         let ready = tokio::select! {
             ready = ready::engine(&control, &engine, &layout.engine_log, options.startup) => ready,
@@ -276,38 +271,6 @@ impl Layout {
     }
 }
 
-fn engine_program<'a>(options: &'a StackOptions, layout: &Layout) -> Program<'a> {
-    let mut arguments: Vec<OsString> = vec!["engine".into()];
-    let mut pair = |name: &str, value: OsString| arguments.extend([name.into(), value]);
-    pair("--socket", layout.docker_socket.clone().into());
-    pair("--control", layout.control_socket.clone().into());
-    pair("--state-dir", options.run.join("engine").into());
-    if let Some(supervisor) = &options.supervisor {
-        pair("--supervisor", supervisor.into());
-    }
-    for bind in &options.bind_read_only {
-        let mut text = bind.source.clone().into_os_string();
-        text.push(":");
-        text.push(&bind.target);
-        pair("--bind-ro", text);
-    }
-    if options.faults {
-        arguments.push("--faults".into());
-    }
-    arguments.push("--exit-with-parent".into());
-    Program {
-        name: ENGINE,
-        ringfence: &options.ringfence,
-        executable: &options.ringfence,
-        arguments,
-        environment: BTreeMap::new(),
-        directory: &options.run,
-        log: layout.engine_log.clone(),
-        stop: StopSignal::Term,
-        grace: ENGINE_GRACE,
-    }
-}
-
 async fn start_wrangler(
     options: &StackOptions,
     layout: &Layout,
@@ -316,7 +279,7 @@ async fn start_wrangler(
     progress: &mut impl FnMut(&str),
     interrupted: impl Future<Output = ()>,
 ) -> Result<Guarded, StackError> {
-    let mut wrangler = Guarded::start(wrangler_program(options, layout, prepared, port)).await?;
+    let mut wrangler = Guarded::start(programs::wrangler(options, layout, prepared, port)).await?;
     let ready = tokio::select! {
         ready = ready::worker(port, &wrangler, &layout.wrangler_log, options.startup, progress) => ready,
         () = interrupted => Err(StackError::Interrupted),
@@ -327,72 +290,6 @@ async fn start_wrangler(
             let _ = wrangler.stop().await;
             Err(error)
         }
-    }
-}
-
-fn wrangler_program<'a>(
-    options: &'a StackOptions,
-    layout: &Layout,
-    prepared: &[PathBuf],
-    port: u16,
-) -> Program<'a> {
-    let run = &options.run;
-    let mut arguments: Vec<OsString> =
-        vec!["--no-warnings".into(), options.tools.wrangler.clone().into(), "dev".into()];
-    for config in prepared {
-        arguments.extend(["-c".into(), config.into()]);
-    }
-    for argument in
-        ["--ip", "127.0.0.1", "--inspector-port", "0", "--show-interactive-dev-session=false", "--port"]
-    {
-        arguments.push(argument.into());
-    }
-    arguments.push(port.to_string().into());
-    arguments.push("--persist-to".into());
-    arguments.push(run.join("storage").into());
-
-    let docker_host = format!("unix://{}", layout.docker_socket.display());
-    let path = match std::env::var_os("PATH") {
-        Some(path) => {
-            let mut joined = options.tools.bin.clone().into_os_string();
-            joined.push(":");
-            joined.push(path);
-            joined
-        }
-        None => options.tools.bin.clone().into(),
-    };
-    let environment: BTreeMap<String, OsString> = [
-        ("PATH", path),
-        ("WRANGLER_DOCKER_BIN", layout.docker_link.clone().into()),
-        ("WRANGLER_DOCKER_HOST", docker_host.clone().into()),
-        ("DOCKER_HOST", docker_host.into()),
-        ("WRANGLER_SEND_METRICS", "false".into()),
-        ("WRANGLER_SEND_ERROR_REPORTS", "false".into()),
-        ("WRANGLER_HIDE_BANNER", "true".into()),
-        // A trace of every event in every Worker costs more than all they do (docs/decisions/2026-11-30-local-traces.md).
-        ("X_LOCAL_OBSERVABILITY", "false".into()),
-        ("X_LOCAL_EXPLORER", "false".into()),
-        ("WRANGLER_LOG_PATH", run.join("logs").into()),
-        // What it prints is kept; a second log of every message it meets is another third of a core.
-        ("WRANGLER_WRITE_LOGS", "false".into()),
-        // A registry of its own: two stacks on one machine run Workers of the same names.
-        ("WRANGLER_REGISTRY_PATH", run.join("registry").into()),
-        ("CI", "1".into()),
-        ("NO_COLOR", "1".into()),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value))
-    .collect();
-    Program {
-        name: WRANGLER,
-        ringfence: &options.ringfence,
-        executable: &options.tools.node,
-        arguments,
-        environment,
-        directory: run,
-        log: layout.wrangler_log.clone(),
-        stop: StopSignal::Int,
-        grace: WRANGLER_GRACE,
     }
 }
 
