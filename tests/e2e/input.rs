@@ -134,13 +134,16 @@ async fn more_writes_than_may_be_pending_are_refused_and_a_stop_is_as_quick_as_e
     done(write(&sandbox, &id, "full", &"x".repeat(PIPE_BYTES), false).await);
     let keys: Vec<String> = (0..=MAX_PENDING_WRITES).map(|n| format!("w{n}")).collect();
     let writes = join_all(keys.iter().map(|key| write(&sandbox, &id, key, "x", false))).await;
+    // They arrive in no order: any one of them may be the one too many.
     let (pending, refused_ones): (Vec<_>, Vec<_>) =
-        writes.into_iter().partition(|outcome| matches!(outcome, Outcome::Done(_)));
+        keys.into_iter().zip(writes).partition(|(_, outcome)| matches!(outcome, Outcome::Done(_)));
     assert_eq!(pending.len(), MAX_PENDING_WRITES, "{refused_ones:?}");
-    for outcome in pending {
+    let mut keys = Vec::new();
+    for (key, outcome) in pending {
         assert_eq!(done(outcome).accepted, StdinResult::Pending);
+        keys.push(key);
     }
-    for outcome in refused_ones {
+    for (_, outcome) in refused_ones {
         let refusal = refused(outcome, RefusalKind::SandboxUnavailable);
         assert_eq!(refusal.reason.as_deref(), Some("limit-reached"), "{refusal:?}");
         assert!(refusal.message.contains("64 writes"), "{refusal:?}");
