@@ -173,8 +173,13 @@ export type Receipt = {
   tail: string;
   /** There was more output than `tail`. */
   truncated: boolean;
-  /** The log on disk reached its quota and lacks what came after. */
+  /** The log on disk lacks what came after: it reached its quota, or the disk took no more. */
   logTruncated?: boolean;
+  /**
+   * A stream did not end: it was cut while a process outside the command's tree still held it open, and that
+   * process may have written some of it.
+   */
+  outputCut?: boolean;
   /** Where the command ran. */
   identity: ExecutionIdentity;
 };
@@ -388,8 +393,8 @@ export type Artifact = {
 export type ArtifactSource = "file" | "log";
 
 /**
- * `GET /v1/artifacts/page?path=&cursor=&limit=`: some bytes of a file or, before any file of that path, of the newest
- * job's log of that name.
+ * `GET /v1/artifacts/page?path=&cursor=&limit=&job=&source=`: some bytes of the newest log under that very path (of
+ * that job's, where one is named) or, where there is none, of the file.
  */
 export type ArtifactPage = {
   source: ArtifactSource;
@@ -401,7 +406,7 @@ export type ArtifactPage = {
   end: Cursor;
   /** `next` is its end, and it does not grow any more: a file, or the log of a job that has ended. */
   eof: boolean;
-  /** The log reached its quota and lacks what came after. */
+  /** The log lacks what came after: it reached its quota, or the disk took no more. */
   truncated?: boolean;
 };
 
@@ -576,8 +581,8 @@ export interface Facade {
   events(key: SandboxKey, cursor?: number, limit?: number): Promise<Outcome<EventsDone>>;
   /** What jobs left beneath the artifact path, and their whole logs. */
   artifacts(key: SandboxKey): Promise<Outcome<ArtifactList>>;
-  /** A page of a file beneath the artifact path, or of the newest log under that `logPath`. `limit` is 4 to 262,144 bytes. */
-  artifact(key: SandboxKey, path: string, cursor?: Cursor, limit?: number): Promise<Outcome<ArtifactPage>>;
+  /** A page of the newest log under that `logPath` or, where there is none, of the file beneath the artifact path. `limit` is 4 to 262,144 bytes; `processId` asks for that process's log and no other, `source` for a log or a file alone. */
+  artifact(key: SandboxKey, path: string, cursor?: Cursor, limit?: number, processId?: ProcessId, source?: ArtifactSource): Promise<Outcome<ArtifactPage>>;
   /** Takes a place in the queue, or the slot if one is free and nobody waits. */
   admissionEnqueue(key: SandboxKey, recipe: Recipe): Promise<Outcome<AdmissionDone>>;
   /** Takes the slot if it is this waiter's turn; keeps its place if not. Poll it at least every 100 seconds. */

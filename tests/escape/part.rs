@@ -66,6 +66,8 @@ pub fn play(arguments: &[String]) -> ! {
         }
         "storm" => storm(&witness, rest[0].parse().unwrap()),
         "traced" => traced(&witness),
+        "withhold-exit" => withhold_exit(&witness),
+        "attack-neighbour" => attack_neighbour(&witness, directory),
         "thread-leader-exits" => thread_leader_exits(&witness),
         "parent-of-thread-leader-that-exits" => {
             witness.bear();
@@ -227,6 +229,65 @@ fn traced(witness: &Witness) -> ! {
     // Its stop is the tracer's to know; it stays in it.
     rustix::process::waitpid(Some(child), rustix::process::WaitOptions::UNTRACED).unwrap();
     pause()
+}
+
+/// Exits with 7 once its child traces it, and the child never reaps it.
+fn withhold_exit(witness: &Witness) -> ! {
+    witness.bear();
+    let command = rustix::process::getpid().as_raw_pid();
+    let (traced, tracing) = rustix::pipe::pipe().unwrap();
+    fork(|| {
+        seize(command).unwrap();
+        rustix::io::write(&tracing, b"1").unwrap();
+        sit(witness)
+    });
+    rustix::io::read(&traced, &mut [0u8; 1]).unwrap();
+    witness.wait_until_born(3).unwrap();
+    std::process::exit(7)
+}
+
+fn seize(pid: i32) -> std::io::Result<()> {
+    // SAFETY: SEIZE takes no memory.
+    match unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Writes down what it got of the spared neighbour, which has its uid.
+fn attack_neighbour(witness: &Witness, directory: &Path) -> ! {
+    let neighbour = neighbour(directory);
+    let mut opened = Vec::new();
+    if seize(neighbour).is_ok() {
+        opened.push("its tracing");
+    }
+    let pid = rustix::process::Pid::from_raw(neighbour).unwrap();
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    if rustix::process::pidfd_getfd(pidfd, 1, rustix::process::PidfdGetfdFlags::empty()).is_ok() {
+        opened.push("its descriptor");
+    }
+    if std::fs::OpenOptions::new().write(true).open(format!("/proc/{neighbour}/fd/1")).is_ok() {
+        opened.push("its output");
+    }
+    if std::fs::read(format!("/proc/{neighbour}/environ")).is_ok_and(|text| !text.is_empty()) {
+        opened.push("its environment");
+    }
+    if std::fs::File::open(format!("/proc/{neighbour}/mem")).is_ok() {
+        opened.push("its memory");
+    }
+    std::fs::write(directory.join("opened"), opened.join(", ")).unwrap();
+    sit(witness)
+}
+
+fn neighbour(directory: &Path) -> i32 {
+    let wanted = format!("sit-spared\0{}", directory.display());
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let of = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&wanted)
+    };
+    pids.find(of).expect("the neighbour")
 }
 
 fn thread_leader_exits(witness: &Witness) -> ! {

@@ -2,7 +2,7 @@
 
 use crate::harness::{Ground, Ringfenced};
 use crate::stage::Stage;
-use ringfence_wire::supervisor::{JobKind, JobView, StartJob, TeardownReport, start_env};
+use ringfence_wire::supervisor::{JobKind, JobState, JobView, StartJob, TeardownReport, start_env};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct Claim {
     pub killed: Option<u64>,
     /// The command's own end: exit code, signal.
     pub command: Option<(Option<i32>, Option<i32>)>,
+    /// It ended before the fence did.
+    pub by_itself: Option<bool>,
     pub elapsed: Duration,
 }
 
@@ -105,6 +107,10 @@ impl Host for SupervisedHost {
         Claim {
             complete: Some(report.evidence.complete && report.evidence.survivors.is_empty()),
             killed: Some(report.evidence.killed_count),
+            by_itself: view
+                .end
+                .as_ref()
+                .map(|end| matches!(end.state, JobState::Completed | JobState::Failed)),
             command: view.end.map(|end| (end.exit_code, end.signal)),
             elapsed,
         }

@@ -9,7 +9,7 @@ use crate::key::parse_idempotency_key;
 use ringfence_wire::contract::{
     DetachedInput, Enforcement, EnsureOptions, ExecInput, Recipe, Repo, StartDetachedInput, WorkspaceMode,
 };
-use ringfence_wire::supervisor::{MAX_LOG_NAME_BYTES, StdinMode};
+use ringfence_wire::supervisor::StdinMode;
 
 pub const MAX_COMMAND_BYTES: usize = 256 * 1024;
 pub const MAX_RECIPE_VERSION_CHARS: usize = 64;
@@ -145,7 +145,7 @@ pub fn validate_read_path(path: &str) -> Result<(), FieldError> {
 }
 
 /// The log's name relative to the artifact path, or why there is none. Both `run.log` and `/artifacts/run.log`
-/// name the same log.
+/// name the same log; no other two do.
 pub fn log_name(path: &str) -> Result<&str, FieldError> {
     const FIELD: &str = "logPath";
     let name = match path.strip_prefix(ARTIFACT_PATH).map(|rest| rest.strip_prefix('/')) {
@@ -167,16 +167,9 @@ pub fn log_name(path: &str) -> Result<&str, FieldError> {
     Ok(name)
 }
 
-/// What the supervisor names the log: one plain file name. Two paths may share it; a nonce tells the files apart.
-pub fn log_file_name(path: &str) -> String {
-    let name = log_name(path).unwrap_or(path);
-    let plain = |(at, c): (usize, char)| match c {
-        '/' => '_',
-        '.' if at == 0 => '_',
-        c if c.is_ascii_graphic() => c,
-        _ => '_',
-    };
-    name.char_indices().map(plain).take(MAX_LOG_NAME_BYTES).collect()
+/// A `logPath` that was checked, as the supervisor takes it.
+pub fn relative_log_path(path: &str) -> String {
+    log_name(path).unwrap_or(path).to_owned()
 }
 
 impl Served {

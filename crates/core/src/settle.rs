@@ -155,6 +155,7 @@ pub fn receipt(job: &JobView, end: &EndRecord, recovered: bool) -> Receipt {
         tail: tail.map(|tail| tail.text.clone()).unwrap_or_default(),
         truncated: tail.map_or(end.stdout.bytes + end.stderr.bytes > 0, |tail| tail.truncated),
         log_truncated: end.log_truncated.then_some(true),
+        output_cut: end.output_cut.then_some(true),
         identity: job.identity,
     }
 }
@@ -210,6 +211,7 @@ mod tests {
             stdout: digest.clone(),
             stderr: digest,
             log_truncated: false,
+            output_cut: false,
             sweep: evidence(),
         }
     }

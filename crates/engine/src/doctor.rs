@@ -4,6 +4,7 @@ use crate::container::cgroup::Cgroups;
 use crate::container::ids::IdPool;
 use crate::namespace::protocol::RedirectTool;
 use crate::sys;
+use landlock::{AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
 use rustix::thread::UnshareFlags;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,15 @@ pub struct NoUserNamespace {
 /// Everything the engine depends on, on this machine.
 pub fn facts(state_dir: &Path) -> Vec<Fact> {
     let cgroups = Cgroups::detect(state_dir);
-    vec![user_namespace(), uid_range(state_dir), redirect(), pids(&cgroups), memory(&cgroups), workspace()]
+    vec![
+        user_namespace(),
+        uid_range(state_dir),
+        redirect(),
+        jobs_apart(),
+        pids(&cgroups),
+        memory(&cgroups),
+        workspace(),
+    ]
 }
 
 fn fact(name: &'static str, state: FactState, found: impl Into<String>, remedy: impl Into<String>) -> Fact {
@@ -112,6 +121,24 @@ fn uid_range(state_dir: &Path) -> Fact {
     }
     let found = "one id: jobs share the supervisor's uid, and a lost job leader taints its sandbox";
     fact(NAME, FactState::Weaker, found, "Run the engine as root (outside any other user namespace)")
+}
+
+/// The domain a supervisor puts each job into needs Landlock with the right to move files (ABI 2).
+fn jobs_apart() -> Fact {
+    const NAME: &str = "jobs kept apart";
+    let made = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::Refer)
+        .and_then(Ruleset::create);
+    match made {
+        Ok(_) => fact(NAME, FactState::Holds, "by Landlock: no job traces another or opens its streams", ""),
+        Err(error) => fact(
+            NAME,
+            FactState::Weaker,
+            format!("jobs of one sandbox can trace each other: {error}"),
+            "Use a kernel of 5.19 or later with Landlock enabled (CONFIG_SECURITY_LANDLOCK, and `landlock` in lsm=)",
+        ),
+    }
 }
 
 /// The tool that installs the redirect rules on this machine.

@@ -9,7 +9,7 @@ use crate::launch::Ends;
 use crate::leader::{MAX_NEWS_BYTES, News};
 use crate::supervisor::Shared;
 use crate::sweep::{self, Targets};
-use crate::{clock, limits, stdin, sys};
+use crate::{clock, limits, scan, stdin, sys};
 use ringfence_core::job::{CommandEnd, EndWanted, Event};
 use ringfence_core::sweep::DEFAULT_GRACE_MS;
 use ringfence_wire::evidence::{Evidence, KillMethod};
@@ -76,6 +76,19 @@ fn told(job: &JobRef, event: Event, nothing_left: bool) {
     });
 }
 
+/// Somebody wants the job ended. Its command may have ended unheard: a tracer reaps before the leader does. Then it
+/// has the end it had.
+pub fn want(job: &JobRef, end: EndWanted) {
+    let unheard = job.read(|job| match (job.leader, job.pid, job.machine.command_end()) {
+        (Leader::Alive { pid: leader }, Some(pid), None) => scan::end_of_unreaped(pid, leader),
+        _ => None,
+    });
+    if let Some(end) = unheard {
+        command_ended(job, end);
+    }
+    job.apply(Event::Want(end));
+}
+
 /// A lost leader's command was reaped by the supervisor itself.
 pub fn command_ended(job: &JobRef, end: CommandEnd) {
     told(job, Event::CommandEnded(end), false);
@@ -99,12 +112,12 @@ async fn hear(socket: &AsyncFd<OwnedFd>) -> Option<News> {
 
 /// Reads one stream to its end, or until the cut and then what is there.
 async fn read(supervisor: Shared, job: JobRef, of: OutputStream, pipe: pipe::Receiver) {
-    let mut cut = false;
-    loop {
-        if !cut {
+    let mut told_to_stop = false;
+    let cut = loop {
+        if !told_to_stop {
             tokio::select! {
-                ready = pipe.readable() => if ready.is_err() { break },
-                () = job.cut.notified() => cut = true,
+                ready = pipe.readable() => if ready.is_err() { break true },
+                () = job.cut.notified() => told_to_stop = true,
             }
         }
         // One buffer for all jobs: it is borrowed between awaits only.
@@ -115,22 +128,22 @@ async fn read(supervisor: Shared, job: JobRef, of: OutputStream, pipe: pipe::Rec
             })
         };
         match taken {
-            Ok(0) => break,
+            Ok(0) => break false,
             Ok(_) => {
                 supervisor.bound_rings();
                 // A chatty job takes its turn like everyone.
                 tokio::task::yield_now().await;
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                if cut {
-                    break;
+                if told_to_stop {
+                    break true;
                 }
             }
-            Err(_) => break,
+            Err(_) => break true,
         }
-    }
+    };
     job.change(|job| {
-        job.output.close(of);
+        job.output.close(of, cut);
         job.machine.apply(Event::StreamDone(of));
     });
 }
@@ -142,7 +155,7 @@ async fn drive(supervisor: Shared, job: JobRef) {
         Some(at) => tokio::select! {
             biased;
             () = ended => {}
-            () = sleep_until(at.into()) => job.apply(Event::Want(EndWanted::TimedOut)),
+            () = sleep_until(at.into()) => want(&job, EndWanted::TimedOut),
         },
     }
     job.change(|job| job.stdin.close());

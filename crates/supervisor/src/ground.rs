@@ -4,6 +4,7 @@
 //! Invariant: nothing outside the sandbox is touched. Directories are handed to the job user only where the
 //! supervisor is PID 1 of its own namespace or was told which ones they are.
 
+use crate::apart;
 use crate::environment::{JobUser, StartEnvironment};
 use crate::limits::{JOB_GID, JOB_UID};
 use ringfence_wire::evidence::KillScope;
@@ -34,6 +35,8 @@ pub struct Ground {
     pub scope: KillScope,
     pub identity: ExecutionIdentity,
     pub credentials: JobCredentials,
+    /// Each job gets a domain of its own.
+    pub jobs_apart: bool,
     pub shell: &'static str,
     pub home: PathBuf,
     pub workspace: PathBuf,
@@ -110,6 +113,7 @@ impl Ground {
                 KillScope::Session => ExecutionIdentity::HostUnsandboxed,
             }),
             credentials,
+            jobs_apart: apart::can_be_kept(),
             shell: if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" },
             home,
             file_roots: vec![start.workspace.clone(), start.artifacts.clone(), tmp],

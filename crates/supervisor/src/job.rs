@@ -6,13 +6,13 @@
 use crate::output::Output;
 use crate::stdin::Stdin;
 use ringfence_core::job::{Event, Job as Machine};
-use ringfence_wire::evidence::{Evidence, SeenProcess};
+use ringfence_wire::evidence::{Evidence, KillMethod, SeenProcess};
 use ringfence_wire::ids::{BootId, Nonce, Order, ProcessId, ProcessIdentity};
 use ringfence_wire::supervisor::{
     EndRecord, ExecutionIdentity, JobKind, JobState, JobView, OutputStream, TrackedJob,
 };
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::rc::Rc;
 use std::time::Instant;
 use tokio::sync::Notify;
@@ -56,8 +56,9 @@ pub struct Job {
     pub stdin: Stdin,
     /// Processes that earlier looks found to be this job's (a shared pid namespace only).
     pub known: HashSet<ProcessIdentity>,
-    /// Processes of this job that any sweep signalled.
+    /// Processes of this job that any sweep signalled, and by what methods they were found and ended.
     pub signalled: BTreeMap<ProcessIdentity, SeenProcess>,
+    pub methods: BTreeSet<KillMethod>,
     /// Sweeps of this job under way.
     pub sweeps: usize,
     /// What sweeps of this job did, together.
@@ -167,6 +168,7 @@ impl Job {
             stdout: self.output.digest(OutputStream::Stdout),
             stderr: self.output.digest(OutputStream::Stderr),
             log_truncated: self.output.log_truncated(),
+            output_cut: self.output.was_cut(),
             sweep,
         });
         self.known = HashSet::new();

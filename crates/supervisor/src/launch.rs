@@ -13,7 +13,7 @@ use crate::stdin::Stdin;
 use crate::supervisor::{Shared, Supervisor};
 use crate::{clock, driver, limits, scan};
 use ringfence_core::sweep::Root;
-use ringfence_wire::supervisor::{JobSpec, StartJob, StdinMode};
+use ringfence_wire::supervisor::{ErrorCode, JobSpec, StartJob, StdinMode};
 use rustix::fs::MemfdFlags;
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -31,6 +31,25 @@ use tokio::net::unix::pipe;
 pub enum LaunchFailed {
     #[error("the system refused {what}: {error}")]
     System { what: &'static str, error: std::io::Error },
+    #[error("the sandbox is at its bound on processes; end some of them, or abort it")]
+    NoProcessLeft,
+}
+
+impl LaunchFailed {
+    /// A fork that failed.
+    pub fn no_process(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::WouldBlock {
+            return Self::NoProcessLeft;
+        }
+        Self::System { what: "another process", error }
+    }
+
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::System { .. } => ErrorCode::Internal,
+            Self::NoProcessLeft => ErrorCode::LimitReached,
+        }
+    }
 }
 
 fn refused<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> LaunchFailed {
@@ -83,6 +102,7 @@ pub fn launch(supervisor: &Shared, start: &StartJob, fingerprint: [u8; 32]) -> R
         env: environment(supervisor, &start.spec, &marker),
         cwd: start.spec.cwd.as_deref().map_or_else(|| supervisor.ground.workspace.clone(), PathBuf::from),
         become_user: Orders::user(supervisor.ground.credentials),
+        own_domain: supervisor.ground.jobs_apart,
         descriptors: supervisor.job_descriptors,
         socket: leader_socket.as_raw_fd(),
         stdin: leader_stdin.as_ref().map(AsRawFd::as_raw_fd),
@@ -103,7 +123,7 @@ pub fn launch(supervisor: &Shared, start: &StartJob, fingerprint: [u8; 32]) -> R
         .stdout(Stdio::from(leader_stdout))
         .stderr(Stdio::from(leader_stderr))
         .spawn()
-        .map_err(refused("another process"))?;
+        .map_err(LaunchFailed::no_process)?;
     let pid = i32::try_from(leader.id()).map_err(|_| LaunchFailed::System {
         what: "the leader's pid",
         error: std::io::Error::from(Errno::RANGE),
@@ -130,6 +150,7 @@ pub fn launch(supervisor: &Shared, start: &StartJob, fingerprint: [u8; 32]) -> R
         stdin: Stdin::new(start.spec.stdin == StdinMode::Pipe),
         known: Default::default(),
         signalled: Default::default(),
+        methods: Default::default(),
         sweeps: 0,
         swept: None,
         told: false,
@@ -154,7 +175,9 @@ fn command_line(
             let script = memory_file("ringfence-command", command.as_bytes())?;
             Ok((vec![shell, format!("/proc/self/fd/{}", script.as_raw_fd())], Some(script)))
         }
-        (None, command) => Ok((vec![shell, "-c".to_owned(), command.clone().unwrap_or_default()], None)),
+        (None, command) => {
+            Ok((vec![shell, "-c".to_owned(), "--".to_owned(), command.clone().unwrap_or_default()], None))
+        }
     }
 }
 

@@ -20,7 +20,8 @@ pub const MAX_ARGUMENTS: usize = 4_096;
 pub const MAX_ENVIRONMENT_BYTES: usize = 128 * 1024;
 pub const MAX_ID_BYTES: usize = 128;
 pub const MAX_PATH_BYTES: usize = 4_095;
-pub use ringfence_wire::supervisor::MAX_LOG_NAME_BYTES;
+/// What of a log's path its file's name repeats, for whoever looks into the directory.
+pub const MAX_LOG_FILE_PREFIX_BYTES: usize = 128;
 
 /// A control request's body: a command of full size, its environment, and JSON's escapes.
 pub const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;

@@ -4,6 +4,7 @@
 //! prepared → port opened → jobs accepted. One thread, no other. Under another name the same executable is a job's
 //! leader, or moves a file with a job's credentials.
 
+mod apart;
 mod clock;
 mod deadline;
 mod driver;

@@ -2,6 +2,9 @@
 //!
 //! Order: bounding set emptied → groups, gid, uid → every capability set emptied → no_new_privs. A step that fails
 //! ends the start of whatever was to run: nothing ever runs with more than it should have.
+//!
+//! The supervisor's own file worker acts with a job's rights and stays out of the jobs' reach: it takes their ids as
+//! its effective ones alone, so none of them may signal it. It executes nothing.
 
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
@@ -9,12 +12,25 @@ use std::io;
 
 /// Becomes the job user (uid and gid, or the same) without any capability, for good.
 pub fn give_up(user: Option<(u32, u32)>) -> io::Result<()> {
+    drop_to(user, |uid, gid| {
+        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+        rustix::thread::set_thread_res_uid(uid, uid, uid)
+    })
+}
+
+/// Has the rights of the job user and no capability, and is nobody's whom the job user may signal.
+pub fn act_as(user: Option<(u32, u32)>) -> io::Result<()> {
+    drop_to(user, |uid, gid| {
+        rustix::thread::set_thread_res_gid(None, gid, None)?;
+        rustix::thread::set_thread_res_uid(None, uid, None)
+    })
+}
+
+fn drop_to(user: Option<(u32, u32)>, become_user: fn(Uid, Gid) -> rustix::io::Result<()>) -> io::Result<()> {
     empty_bounding_set()?;
     if let Some((uid, gid)) = user {
-        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         rustix::thread::set_thread_groups(&[])?;
-        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+        become_user(Uid::from_raw(uid), Gid::from_raw(gid))?;
     }
     rustix::thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();

@@ -3,6 +3,7 @@
 //! Invariant: a look that could not finish is an error with its reason, never a shorter list. A process that ended
 //! during the look is simply not in it.
 
+use ringfence_core::job::CommandEnd;
 use ringfence_core::sweep::{Marker, Seen};
 use ringfence_wire::evidence::SeenProcess;
 use ringfence_wire::ids::ProcessIdentity;
@@ -97,6 +98,27 @@ pub fn start_time(pid: i32) -> Option<u64> {
     let mut text = [0u8; STAT_BYTES];
     let length = read_stat(&proc, pid, &mut text).ok()?;
     Some(text.get(..length).and_then(Stat::parse)?.start_time)
+}
+
+/// How a process ended that its parent has not reaped: one that is traced goes to its tracer first.
+pub fn end_of_unreaped(pid: i32, parent: i32) -> Option<CommandEnd> {
+    let proc = open_proc().ok()?;
+    // To whoever may not inspect the process the kernel writes 0 for the status; it says so here, by the same rule.
+    rustix::fs::readlinkat(&proc, format!("{pid}/ns/user"), Vec::new()).ok()?;
+    let mut text = [0u8; STAT_BYTES];
+    let length = read_stat(&proc, pid, &mut text).ok()?;
+    let text = text.get(..length)?;
+    let stat = Stat::parse(text)?;
+    if stat.state != b'Z' || stat.threads > 1 || stat.parent != parent {
+        return None;
+    }
+    let status =
+        std::str::from_utf8(text.rsplit(u8::is_ascii_whitespace).find(|word| !word.is_empty())?).ok()?;
+    let status: i32 = status.parse().ok()?;
+    Some(match status & 0x7f {
+        0 => CommandEnd::Exited((status >> 8) & 0xff),
+        signal => CommandEnd::Signaled(signal),
+    })
 }
 
 /// Whether a process's environment carries this marker.

@@ -4,6 +4,7 @@ use crate::http::answer::{Refused, refuse};
 use crate::limits;
 use base64::Engine;
 use bytes::Bytes;
+use ringfence_core::recipe::log_name;
 use ringfence_wire::ids::ProcessId;
 use ringfence_wire::supervisor::{ErrorCode, FrameEncoding, JobSpec, StartJob};
 use sha2::{Digest, Sha256};
@@ -65,12 +66,11 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refused> {
     if spec.timeout_ms == Some(0) {
         return bad("timeoutMs", "must be above 0".to_owned());
     }
-    if let Some(name) = &spec.log_path {
-        let good = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
-        let plain = !name.is_empty() && !name.starts_with('.') && name.bytes().all(good);
-        if !plain || name.len() > limits::MAX_LOG_NAME_BYTES {
-            let message = format!("must be a plain file name of 1 to {} bytes", limits::MAX_LOG_NAME_BYTES);
-            return bad("logPath", message);
+    if let Some(path) = &spec.log_path {
+        match log_name(path) {
+            Ok(name) if name == path => {}
+            Ok(_) => return bad("logPath", "must be relative to the artifact path".to_owned()),
+            Err(fault) => return bad("logPath", format!("must be {}", fault.message)),
         }
     }
     Ok(())

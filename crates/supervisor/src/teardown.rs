@@ -4,13 +4,14 @@
 //! the jobs known now → each learns why it ends → one sweep → the report, with what those jobs' own end sweeps had
 //! killed before it.
 
+use crate::driver::want;
 use crate::job::JobRef;
 use crate::orders::Absence;
 use crate::supervisor::Shared;
 use crate::sweep::{self, Everyone, Targets, joined};
 use crate::{limits, reap};
 use ringfence_core::detached::{Declared, FenceKillMode, Phase, fence_kill_mode, fenced_kill_set};
-use ringfence_core::job::{EndWanted, Event};
+use ringfence_core::job::EndWanted;
 use ringfence_core::sweep::DEFAULT_GRACE_MS;
 use ringfence_wire::evidence::{Evidence, KillMethod};
 use ringfence_wire::ids::{Order, ProcessId};
@@ -43,7 +44,7 @@ async fn run(supervisor: &Shared, request: &TeardownRequest, by_name: bool) -> T
         fenced_kill_set(request.order, &request.spare, &tracked).into_iter().collect();
     let (ending, ended) = concerned(supervisor, request, &doomed);
     for job in &ending {
-        job.apply(Event::Want(EndWanted::Killed));
+        want(job, EndWanted::Killed);
     }
     let everyone = match (by_name, mode) {
         (true, _) => Everyone::Always,
@@ -135,7 +136,7 @@ pub async fn stop(
             job: view(),
         };
     }
-    job.apply(Event::Want(EndWanted::Cancelled));
+    want(&job, EndWanted::Cancelled);
     let evidence = sweep::run(supervisor, Targets::one(&job), grace_ms.unwrap_or(DEFAULT_GRACE_MS)).await;
     if evidence.complete {
         let _ = timeout(RECORDS_WAIT, job.until(|job| job.end.is_some())).await;
@@ -149,7 +150,7 @@ pub async fn end_everything(supervisor: &Shared) -> Evidence {
     supervisor.ending.set(true);
     let jobs = supervisor.live_jobs();
     for job in &jobs {
-        job.apply(Event::Want(EndWanted::Interrupted));
+        want(job, EndWanted::Interrupted);
     }
     reap::children(supervisor);
     let evidence =

@@ -5,7 +5,7 @@
 mod harness;
 
 use harness::{BOOT_KEY, GROUNDS, Ground, Ringfenced};
-use ringfence_wire::supervisor::{ErrorCode, FILE_SHA256_HEADER, FileReceipt, MAX_FILE_BYTES};
+use ringfence_wire::supervisor::{ErrorCode, FILE_SHA256_HEADER, FileReceipt, JobKind, MAX_FILE_BYTES};
 use sha2::{Digest, Sha256};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -45,6 +45,27 @@ fn what_is_put_is_read_back_whole_and_belongs_to_the_job_user() {
         let uid = std::fs::metadata(&path).unwrap().uid();
         assert_eq!(uid, if ground == Ground::OneUid { 0 } else { 1_000 }, "{ground:?}");
         assert_eq!(names(&supervisor.workspace()), ["data"]);
+    }
+}
+
+#[test]
+fn no_job_can_end_or_stop_the_moving_of_a_file() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    let path = supervisor.workspace().join("data");
+    let whole = vec![0xa5; 4_000_000];
+    let attack = "for p in /proc/[0-9]*; do read -r -d '' name <$p/cmdline 2>/dev/null; \
+                  if [ \"$name\" = 'ringfenced: files' ]; then echo seen; kill -$SIGNAL ${p#/proc/}; fi; done";
+    for signal in ["KILL", "STOP"] {
+        let attack = format!("SIGNAL={signal}; while :; do {attack}; done");
+        supervisor.job(signal, JobKind::Detached, &attack);
+        let seen = || supervisor.view(signal).output_end.0;
+        let before = seen();
+        harness::wait_for("the worker was attacked", || {
+            assert_eq!(put(&supervisor, &path, &whole, &sha256(&whole)).status, 200, "{signal}");
+            assert!(get(&supervisor, &path).body == whole, "{signal}");
+            (seen() > before + 100).then_some(())
+        });
+        supervisor.stop(signal);
     }
 }
 

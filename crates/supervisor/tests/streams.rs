@@ -7,8 +7,8 @@ mod harness;
 use base64::Engine;
 use harness::{GROUNDS, Ground, Ringfenced};
 use ringfence_wire::supervisor::{
-    ErrorCode, FrameEncoding, JobKind, JobState, OutputPage, OutputStream, StartJob, StdinAnswer, StdinMode,
-    StdinResult,
+    ArtifactList, ArtifactPage, ErrorCode, FrameEncoding, JobKind, JobState, OutputPage, OutputStream,
+    StartJob, StdinAnswer, StdinMode, StdinResult,
 };
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
@@ -54,6 +54,14 @@ fn one_cursor_reads_both_streams_in_order_of_arrival() {
 }
 
 #[test]
+fn a_command_that_begins_with_a_dash_is_a_command_and_no_option_of_the_shell() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    let view = supervisor.run("a", "-c 2>/dev/null; echo ran");
+    assert_eq!(view.end.unwrap().exit_code, Some(0));
+    assert_eq!(text(&supervisor.page("a", 0, 65_536, 0)), "ran\n");
+}
+
+#[test]
 fn a_follower_waits_for_news_without_polling_and_is_told_the_end() {
     let supervisor = Ringfenced::start(Ground::Namespace);
     supervisor.job("a", JobKind::Detached, "sleep 0.5; echo late; sleep 0.5");
@@ -88,6 +96,71 @@ fn what_the_ring_dropped_is_counted_and_the_log_and_the_digest_have_it_all() {
     assert_eq!(std::fs::read(log.path()).unwrap(), whole.as_bytes());
     let name = log.file_name().into_string().unwrap();
     assert!(name.starts_with("numbers.") && name.ends_with(".log") && name.len() > 40, "{name}");
+}
+
+#[test]
+fn a_log_is_found_under_its_very_path_and_by_its_job_alone() {
+    let supervisor = Ringfenced::start(Ground::Namespace);
+    let paths = [
+        ("a", "a/b"),
+        ("b", "a_b"),
+        ("c", "a b"),
+        ("d", "\u{e9}"),
+        ("e", "\u{e8}"),
+        ("f", ".x"),
+        ("g", "_x"),
+    ];
+    let logged = |id: &str, path: &str, says: &str| {
+        let mut start = supervisor.start_request(id, JobKind::Fenced, &format!("echo {says}"));
+        start.spec.log_path = Some(path.into());
+        start.wait_ms = 5_000;
+        supervisor.started(&start);
+        supervisor.ended(id);
+    };
+    for (id, path) in paths {
+        logged(id, path, id);
+    }
+    let page = |query: &str| supervisor.get(&format!("/v1/artifacts/page?{query}"));
+    let content = |query: &str| page(query).json::<ArtifactPage>().content;
+    let escaped = |path: &str| path.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    for (id, path) in paths {
+        assert_eq!(content(&format!("path={}", escaped(path))), format!("{id}\n"), "{path}");
+    }
+    let listed: Vec<String> = supervisor
+        .get("/v1/artifacts")
+        .json::<ArtifactList>()
+        .artifacts
+        .into_iter()
+        .map(|a| a.path)
+        .collect();
+    for (_, path) in paths {
+        assert!(listed.iter().any(|one| one == path), "{path} in {listed:?}");
+    }
+
+    logged("newer", "a/b", "newer");
+    assert_eq!(content("path=a/b"), "newer\n");
+    assert_eq!(content("path=a/b&job=a"), "a\n");
+    assert_eq!(page("path=a/b&job=b").code(), ErrorCode::NoSuchFile);
+    // A file of a log's path is there too, for whoever asks for the file.
+    let artifacts = supervisor.artifacts();
+    supervisor.run("files", &format!("mkdir {0}/a; echo file > {0}/a/b", artifacts.display()));
+    assert_eq!((content("path=a/b"), content("path=a/b&source=file")), ("newer\n".into(), "file\n".into()));
+    assert_eq!(page("path=a/c&source=log").code(), ErrorCode::NoSuchFile);
+    assert_eq!(page("path=a/b&source=both").code(), ErrorCode::BadRequest);
+}
+
+#[test]
+fn a_stream_that_somebody_else_still_holds_is_cut_and_the_end_record_says_so() {
+    let supervisor = Ringfenced::start(Ground::Session);
+    supervisor.job("held", JobKind::Fenced, "echo own; read -t 1 never <> <(:); exit 3");
+    let pid = supervisor.running("held").pid.unwrap();
+    let mut held = std::fs::File::options().write(true).open(format!("/proc/{pid}/fd/1")).unwrap();
+    std::io::Write::write_all(&mut held, b"another's\n").unwrap();
+    let end = supervisor.ended("held").end.unwrap();
+    assert_eq!((end.exit_code, end.output_cut), (Some(3), true));
+    assert_eq!(text(&supervisor.page("held", 0, 65_536, 0)), "own\nanother's\n");
+    drop(held);
+    assert!(!supervisor.run("free", "echo own").end.unwrap().output_cut);
 }
 
 #[test]

@@ -109,9 +109,9 @@ const METHODS: &[(&str, &str, &str, &str)] = &[
         "Outcome<ArtifactList>",
     ),
     (
-        "A page of a file beneath the artifact path, or of the newest log under that `logPath`. `limit` is 4 to 262,144 bytes.",
+        "A page of the newest log under that `logPath` or, where there is none, of the file beneath the artifact path. `limit` is 4 to 262,144 bytes; `processId` asks for that process's log and no other, `source` for a log or a file alone.",
         "artifact",
-        "key: SandboxKey, path: string, cursor?: Cursor, limit?: number",
+        "key: SandboxKey, path: string, cursor?: Cursor, limit?: number, processId?: ProcessId, source?: ArtifactSource",
         "Outcome<ArtifactPage>",
     ),
     (

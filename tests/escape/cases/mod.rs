@@ -1,10 +1,12 @@
 //! The cases: what is played, and how many processes it takes.
 
+mod attacks_a_neighbour;
 mod attacks_the_supervisor;
 mod background_child;
 mod bystander;
 mod double_fork;
 mod double_fork_without_environment;
+mod exit_withheld;
 mod fork_storm;
 mod kills_its_leader;
 mod large_tree;
@@ -65,7 +67,7 @@ impl Case {
     };
 }
 
-pub const ALL: [Case; 26] = [
+pub const ALL: [Case; 28] = [
     plain_child::CASE,
     background_child::CASE,
     nohup_child::CASE,
@@ -80,6 +82,7 @@ pub const ALL: [Case; 26] = [
     term_slow::CASE,
     stopped::CASE,
     traced::CASE,
+    exit_withheld::CASE,
     thread_leader_exited::CASE,
     zombie_leader_below::CASE,
     large_tree::CASE,
@@ -90,6 +93,7 @@ pub const ALL: [Case; 26] = [
     not_dumpable::CASE,
     kills_its_leader::CASE,
     attacks_the_supervisor::CASE,
+    attacks_a_neighbour::CASE,
     bystander::CASE,
     real_daemons::CASE,
 ];

@@ -70,14 +70,11 @@ fn a_command_is_not_empty_and_holds_no_nul() {
 }
 
 #[test]
-fn every_log_path_that_passes_makes_a_plain_file_name_the_supervisor_takes() {
-    assert_eq!(log_file_name("run.log"), "run.log");
-    assert_eq!(log_file_name("/artifacts/ci/run.log"), "ci_run.log");
-    assert_eq!(log_file_name(".hidden/a b"), "_hidden_a_b");
-    assert_eq!(log_file_name("\u{e9}t\u{e9}.log"), "_t_.log");
+fn a_log_keeps_every_letter_of_its_path() {
     let longest = "l/".repeat(MAX_LOG_PATH_BYTES / 2 - 1) + "ll";
-    assert_eq!(log_name(&longest), Ok(longest.as_str()));
-    assert_eq!(log_file_name(&longest).len(), MAX_LOG_NAME_BYTES);
+    for path in ["run.log", ".hidden/a b", "\u{e9}t\u{e9}.log", "a_b", "a/b", &longest] {
+        assert_eq!(log_name(path), Ok(path));
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub use worker::main;
 
 use crate::ground::LOGS;
 use crate::http::answer::{Answer, Refused, refuse};
+use crate::launch::LaunchFailed;
 use crate::leader::Orders as LeaderOrders;
 use crate::supervisor::Shared;
 use crate::{http, limits};
@@ -240,8 +241,10 @@ impl Worker {
                 format!("{} files are being moved", limits::MAX_FILE_WORKERS),
             );
         }
-        let mut worker =
-            Self::spawn(supervisor).map_err(|error| internal(format!("no file worker: {error}")))?;
+        let mut worker = Self::spawn(supervisor).map_err(|error| {
+            let failed = LaunchFailed::no_process(error);
+            Refused { code: failed.code(), message: format!("no file was touched: {failed}") }
+        })?;
         let mut line = serde_json::to_vec(orders).map_err(|error| internal(error.to_string()))?;
         line.push(b'\n');
         if let Some(input) = &mut worker.input {

@@ -90,7 +90,7 @@ fn work(output: &mut impl Write) -> Result<(), No> {
     let orders: Orders = serde_json::from_str(&line)
         .map_err(|error| No { code: ErrorCode::Internal, message: format!("{NAME}: {error}") })?;
     rustix::process::setsid()?;
-    privileges::give_up(orders.become_user)?;
+    privileges::act_as(orders.become_user)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // Set again: a change of uid clears it.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

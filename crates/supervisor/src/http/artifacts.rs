@@ -1,7 +1,7 @@
 //! What jobs left beneath the artifact path, and their logs.
 //!
-//! A log comes before a file of its name: a job can write such a file, but not the log. Files are read by a worker
-//! with a job's credentials ([`crate::files`]); logs are the supervisor's own.
+//! A log comes before a file of its path, unless the file is asked for by source: a job can write such a file, but
+//! not the log. Files are read by a worker with a job's credentials ([`crate::files`]); logs are the supervisor's own.
 
 use super::answer::{Answer, Refused, json, refuse};
 use super::request::Read;
@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 pub async fn list(supervisor: &Shared) -> Result<Answer, Refused> {
     let mut logs = BTreeMap::new();
     for job in supervisor.jobs.borrow().all() {
-        let log = job.read(|job| job.output.log().map(|log| (log.name().to_owned(), log.bytes())));
-        // Of several under one name the newest is the one that is read.
+        let log = job.read(|job| job.output.log().map(|log| (log.path().to_owned(), log.bytes())));
+        // Of several under one path the newest is the one that is read.
         logs.extend(log);
     }
     let mut more = logs.len() > MAX_LISTED_ARTIFACTS;
@@ -50,10 +50,26 @@ pub async fn page(supervisor: &Shared, request: &Read) -> Result<Answer, Refused
         let message = format!("limit must be between {MIN_PAGE_BYTES} and {MAX_ARTIFACT_PAGE_BYTES}");
         return refuse(ErrorCode::BadRequest, message);
     }
-    // A log's name is the whole of it: what was a path when it was asked for is one plain name now.
-    let log = request.parameter("log").and_then(|name| newest_log(supervisor, name));
+    let of = request.parameter("job");
+    let source = match request.parameter("source") {
+        None if of.is_some() => Some(ArtifactSource::Log),
+        None => None,
+        Some(name) => {
+            match [ArtifactSource::File, ArtifactSource::Log].into_iter().find(|s| s.as_str() == name) {
+                Some(source) => Some(source),
+                None => return refuse(ErrorCode::BadRequest, "source must be file or log"),
+            }
+        }
+    };
+    let log = match source {
+        Some(ArtifactSource::File) => None,
+        Some(ArtifactSource::Log) | None => newest_log(supervisor, path, of),
+    };
     let answer = match log {
         Some(job) => log_page(supervisor, &job, at, limit)?,
+        None if source == Some(ArtifactSource::Log) => {
+            return refuse(ErrorCode::NoSuchFile, "there is no such log");
+        }
         None => {
             let (bytes, end) = files::page(supervisor, path, at, limit).await?;
             cut(ArtifactSource::File, bytes, at, end, true, None)
@@ -62,9 +78,13 @@ pub async fn page(supervisor: &Shared, request: &Read) -> Result<Answer, Refused
     Ok(json(StatusCode::OK, &answer))
 }
 
-fn newest_log(supervisor: &Shared, name: &str) -> Option<JobRef> {
+/// The newest log under this very path: of this job, where one is named.
+fn newest_log(supervisor: &Shared, path: &str, of: Option<&str>) -> Option<JobRef> {
     let jobs = supervisor.jobs.borrow();
-    let has = |job: &&JobRef| job.read(|job| job.output.log().is_some_and(|log| log.name() == name));
+    let has = |job: &&JobRef| {
+        of.is_none_or(|id| job.id.as_str() == id)
+            && job.read(|job| job.output.log().is_some_and(|log| log.path() == path))
+    };
     jobs.all().rev().find(has).cloned()
 }
 

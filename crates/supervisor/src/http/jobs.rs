@@ -107,7 +107,7 @@ pub fn start(supervisor: &Shared, request: &Read) -> Result<Answer, Refused> {
     }
     match launch::launch(supervisor, &start, fingerprint) {
         Ok(job) => Ok(answer(supervisor, StatusCode::CREATED, job, wait, tail)),
-        Err(failed) => refuse(ErrorCode::Internal, format!("nothing was started: {failed}")),
+        Err(failed) => refuse(failed.code(), format!("nothing was started: {failed}")),
     }
 }
 

@@ -12,6 +12,8 @@ use ringfence_wire::supervisor::{
 
 /// What this supervisor can do beyond the protocol's first version.
 const CAPABILITIES: [&str; 2] = ["wake-on-stopping", "teardown-tells-end-sweeps"];
+/// One more where the kernel can: no job traces another or opens its descriptors.
+const JOBS_APART: &str = "jobs-apart";
 
 pub async fn route(supervisor: &Shared, request: Read) -> Result<Answer, Refused> {
     let segments: Vec<&str> = request.segments.iter().map(String::as_str).collect();
@@ -52,7 +54,11 @@ fn hello(supervisor: &Shared) -> Hello {
         order: supervisor.orders.borrow().highest(),
         deadline_at_ms: supervisor.deadline_at_ms.get(),
         now_ms: clock::now_ms(),
-        capabilities: CAPABILITIES.map(str::to_owned).to_vec(),
+        capabilities: CAPABILITIES
+            .into_iter()
+            .chain(supervisor.ground.jobs_apart.then_some(JOBS_APART))
+            .map(str::to_owned)
+            .collect(),
         ignored_signals: supervisor.ignored_signals.get(),
     }
 }

@@ -1,10 +1,10 @@
 //! Starting the command: from the leader's privileges down to none.
 //!
-//! Order, in the child: own session → memory score → no privilege left → limits → working directory, as the job
-//! user → signals opened → exec. A step that fails ends the start.
+//! Order, in the child: own session → memory score → no privilege left → own domain → limits → working directory, as
+//! the job user → signals opened → exec. A step that fails ends the start.
 
 use super::Orders;
-use crate::{limits, privileges, sys};
+use crate::{apart, limits, privileges, sys};
 use rustix::process::{Resource, Rlimit};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,16 +22,25 @@ pub fn spawn(orders: &Orders, stdin: Option<OwnedFd>) -> io::Result<Child> {
         .envs(orders.env.iter().map(|(name, value)| (name, value)))
         .stdin(stdin.map_or_else(Stdio::null, Stdio::from));
     let user = orders.become_user;
+    let own_domain = orders.own_domain;
     let descriptors = orders.descriptors;
     let cwd = orders.cwd.clone();
-    sys::before_exec(&mut command, move || prepare(user, descriptors, &cwd));
+    sys::before_exec(&mut command, move || prepare(user, own_domain, descriptors, &cwd));
     command.spawn()
 }
 
-fn prepare(user: Option<(u32, u32)>, descriptors: Option<u64>, cwd: &Path) -> io::Result<()> {
+fn prepare(
+    user: Option<(u32, u32)>,
+    own_domain: bool,
+    descriptors: Option<u64>,
+    cwd: &Path,
+) -> io::Result<()> {
     rustix::process::setsid()?;
     raise_oom_score();
     privileges::give_up(user)?;
+    if own_domain {
+        apart::keep()?;
+    }
     if let Some(soft) = descriptors {
         let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
         rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: hard })?;

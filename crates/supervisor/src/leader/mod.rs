@@ -27,6 +27,8 @@ pub struct Orders {
     pub cwd: PathBuf,
     /// uid and gid, or the leader's own.
     pub become_user: Option<(u32, u32)>,
+    /// Into a domain of its own.
+    pub own_domain: bool,
     /// The soft limit on descriptors that the container was given.
     pub descriptors: Option<u64>,
     /// Descriptors by number, open in the leader.

@@ -3,12 +3,13 @@
 //! Invariants: the file lies in a directory that jobs cannot list, under a name with a nonce; it grows to its
 //! quota and no further, and then says so. A disk that refuses is a truncated log, never a failed job.
 
+use crate::limits;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 
 pub struct Log {
-    /// As it was asked for.
-    name: String,
+    /// What it was asked for under, letter by letter: it is found by this and nothing else.
+    path: String,
     /// Within the log directory.
     file_name: String,
     file: Option<OwnedFd>,
@@ -18,13 +19,13 @@ pub struct Log {
 }
 
 impl Log {
-    /// Creates `NAME.NONCE.log` in the directory; the nonce is what a job would have to guess.
-    pub fn create(directory: &OwnedFd, name: &str, nonce: [u8; 16], quota: u64) -> rustix::io::Result<Self> {
-        let file_name = format!("{name}.{}.log", hex::encode(nonce));
+    /// Creates `PREFIX.NONCE.log` in the directory; the nonce is what a job would have to guess.
+    pub fn create(directory: &OwnedFd, path: &str, nonce: [u8; 16], quota: u64) -> rustix::io::Result<Self> {
+        let file_name = format!("{}.{}.log", file_prefix(path), hex::encode(nonce));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND | OFlags::CLOEXEC;
         let file = rustix::fs::openat(directory, &file_name, flags, Mode::RUSR | Mode::WUSR)?;
         Ok(Self {
-            name: name.to_owned(),
+            path: path.to_owned(),
             file_name,
             file: Some(file),
             written: 0,
@@ -33,8 +34,8 @@ impl Log {
         })
     }
 
-    pub fn name(&self) -> &str {
-        &self.name
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     /// How many bytes it has.
@@ -93,6 +94,17 @@ impl Log {
     }
 }
 
+/// A plain beginning for the file's name. Two paths may share it; the nonce tells the files apart.
+fn file_prefix(path: &str) -> String {
+    let plain = |(at, c): (usize, char)| match c {
+        '.' if at == 0 => '_',
+        '/' => '_',
+        c if c.is_ascii_graphic() => c,
+        _ => '_',
+    };
+    path.char_indices().map(plain).take(limits::MAX_LOG_FILE_PREFIX_BYTES).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,10 +137,27 @@ mod tests {
     }
 
     #[test]
+    fn whatever_the_path_the_file_lies_in_the_directory_itself() {
+        let (path, fd) = directory("names");
+        let longest = "l/".repeat(99) + "ll";
+        let paths = ["ci/run.log", ".hidden/a b", "\u{e9}t\u{e9}.log", &longest];
+        for (at, path) in (0u8..).zip(paths) {
+            let log = Log::create(&fd, path, [at; 16], 5).unwrap();
+            assert_eq!(log.path(), path);
+            assert!(
+                log.file_name.is_ascii() && !log.file_name.starts_with('.') && !log.file_name.contains('/')
+            );
+            assert!(log.file_name.len() <= 255);
+        }
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), paths.len());
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
     fn a_disk_that_refuses_truncates_the_log() {
         let full = rustix::fs::open("/dev/full", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let (name, file_name) = (String::new(), String::new());
-        let mut log = Log { name, file_name, file: Some(full), written: 0, left: 100, truncated: false };
+        let (path, file_name) = (String::new(), String::new());
+        let mut log = Log { path, file_name, file: Some(full), written: 0, left: 100, truncated: false };
         log.append(b"abc");
         assert!(log.is_truncated());
     }

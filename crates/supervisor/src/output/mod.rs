@@ -26,6 +26,8 @@ struct Stream {
     /// The first bytes of a character whose rest has not arrived.
     waiting: Vec<u8>,
     complete: bool,
+    /// It did not end by itself.
+    cut: bool,
 }
 
 impl Output {
@@ -61,10 +63,11 @@ impl Output {
         }
     }
 
-    /// The stream is complete: nothing more will be read from it.
-    pub fn close(&mut self, of: OutputStream) {
+    /// The stream is complete: nothing more will be read from it. `cut`: somebody may still hold its other end.
+    pub fn close(&mut self, of: OutputStream, cut: bool) {
         let stream = self.stream(of);
         stream.complete = true;
+        stream.cut = cut;
         let rest = std::mem::take(&mut stream.waiting);
         self.ring.push(of, &rest);
         if self.is_complete() {
@@ -74,6 +77,11 @@ impl Output {
 
     pub fn is_complete(&self) -> bool {
         self.stdout.complete && self.stderr.complete
+    }
+
+    /// A stream was cut before its end.
+    pub fn was_cut(&self) -> bool {
+        self.stdout.cut || self.stderr.cut
     }
 
     pub fn log(&self) -> Option<&Log> {
@@ -149,8 +157,8 @@ mod tests {
                 noise += 1;
                 rest = later;
             }
-            output.close(OutputStream::Stdout);
-            output.close(OutputStream::Stderr);
+            output.close(OutputStream::Stdout, false);
+            output.close(OutputStream::Stderr, false);
             let (mut cursor, mut said, mut marks) = (Cursor(0), String::new(), 0);
             loop {
                 let page = output.ring.page(cursor, limit);
@@ -178,8 +186,8 @@ mod tests {
                 output.push(of, bytes);
                 whole[usize::from(*err)].extend_from_slice(bytes);
             }
-            output.close(OutputStream::Stdout);
-            output.close(OutputStream::Stderr);
+            output.close(OutputStream::Stdout, false);
+            output.close(OutputStream::Stderr, false);
             for (of, bytes) in [(OutputStream::Stdout, &whole[0]), (OutputStream::Stderr, &whole[1])] {
                 prop_assert_eq!(output.digest(of), StreamDigest {
                     bytes: bytes.len() as u64,

@@ -8,7 +8,7 @@ use crate::job::Leader;
 use crate::limits;
 use ringfence_core::job::{CommandEnd, Event};
 use ringfence_core::sweep::Verdict;
-use ringfence_wire::evidence::{Evidence, KillMethod, SeenProcess};
+use ringfence_wire::evidence::{Evidence, KillMethod, KillScope, SeenProcess};
 use ringfence_wire::ids::ProcessIdentity;
 use std::collections::BTreeSet;
 
@@ -23,6 +23,8 @@ impl Sweep<'_> {
             }
             Verdict::EmptyTwice => {
                 self.alive.clear();
+                // Two empty looks are the proof: they went by this rule, also where it found nobody.
+                self.methods.insert(self.looked_by());
                 true
             }
             Verdict::GaveUp => {
@@ -36,6 +38,7 @@ impl Sweep<'_> {
         // What other sweeps of the same jobs signalled meanwhile died in this one, too.
         for job in &self.targets.jobs {
             job.read(|job| {
+                self.methods.extend(&job.methods);
                 for (identity, process) in &job.signalled {
                     self.signalled.entry(*identity).or_insert_with(|| (process.clone(), Some(job.number)));
                 }
@@ -59,6 +62,13 @@ impl Sweep<'_> {
             });
         }
         self.evidence(complete, None)
+    }
+
+    fn looked_by(&self) -> KillMethod {
+        match self.supervisor.ground.scope {
+            KillScope::Namespace => KillMethod::Ancestry,
+            KillScope::Session => KillMethod::Marker,
+        }
     }
 
     /// The evidence of the whole sweep, or of one job in it.

@@ -192,15 +192,18 @@ impl Sweep<'_> {
         for (at, owner, method) in &members {
             let (Some(seen), Some(named)) = (look.seen.get(*at), look.named(*at)) else { continue };
             self.alive.insert(seen.identity);
-            self.methods.insert(*method);
+            let used = [*method, if phase == Phase::Term { KillMethod::Term } else { KillMethod::Kill }];
+            self.methods.extend(used);
             if let Some(job) = owner.and_then(|number| self.target(number)) {
-                job.change(|job| job.signalled.insert(seen.identity, named.clone()));
+                job.change(|job| {
+                    job.signalled.insert(seen.identity, named.clone());
+                    job.methods.extend(used);
+                });
             }
             if self.signalled.insert(seen.identity, (named, *owner)).is_none() {
                 new += 1;
             }
             self.signal(seen.identity, seen.stopped, phase);
-            self.methods.insert(if phase == Phase::Term { KillMethod::Term } else { KillMethod::Kill });
         }
         if phase == Phase::Kill && !members.is_empty() {
             self.kill_everyone();
@@ -279,11 +282,14 @@ impl Sweep<'_> {
 
     /// Nothing is seen of a job, and yet its leader does not say so: it may still be reaping, or was stopped, or
     /// worse. It is told to go on, and at last given up: what it led falls to the supervisor. Returns how many.
-    fn rouse_silent_leaders(&self) -> usize {
+    fn rouse_silent_leaders(&mut self) -> usize {
         let silent: Vec<i32> =
             self.targets.jobs.iter().filter_map(|job| self.supervisor.leader_pid(job)).collect();
         for pid in silent.iter().copied().filter_map(rustix::process::Pid::from_raw) {
             let given_up = self.looks_without_member >= LOOKS_BEFORE_GIVING_A_LEADER_UP;
+            if given_up {
+                self.methods.insert(KillMethod::Kill);
+            }
             // An unreaped child's pid is its own.
             let _ = rustix::process::kill_process(pid, if given_up { Signal::KILL } else { Signal::CONT });
         }

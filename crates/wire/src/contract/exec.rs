@@ -104,10 +104,15 @@ pub struct Receipt {
     pub tail: String,
     /// There was more output than `tail`.
     pub truncated: bool,
-    /// The log on disk reached its quota and lacks what came after.
+    /// The log on disk lacks what came after: it reached its quota, or the disk took no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "ts", ts(optional))]
     pub log_truncated: Option<bool>,
+    /// A stream did not end: it was cut while a process outside the command's tree still held it open, and that
+    /// process may have written some of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub output_cut: Option<bool>,
     /// Where the command ran.
     #[serde(default = "legacy_unbound")]
     pub identity: ExecutionIdentity,

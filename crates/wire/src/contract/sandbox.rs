@@ -1,12 +1,13 @@
 //! The sandbox as a whole: its files, its end, its denials, its place in a list.
 
 use crate::evidence::Evidence;
-use crate::ids::{ConsumerName, Cursor, SandboxKey};
+use crate::ids::{ConsumerName, Cursor, ProcessId, SandboxKey};
+use crate::supervisor::ArtifactSource;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// `artifact(key, path, cursor?, limit?)`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// `artifact(key, path, cursor?, limit?, processId?, source?)`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactQuery {
     #[serde(default)]
@@ -14,6 +15,12 @@ pub struct ArtifactQuery {
     /// 4 to 262,144 bytes; default 262,144.
     #[serde(default)]
     pub limit: Option<u64>,
+    /// The log of this detached process alone, whatever else was given its `logPath` later.
+    #[serde(default)]
+    pub process_id: Option<ProcessId>,
+    /// Absent: the newest log under this path or, where there is none, the file.
+    #[serde(default)]
+    pub source: Option<ArtifactSource>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

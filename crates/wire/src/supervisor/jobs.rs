@@ -37,7 +37,8 @@ pub struct JobSpec {
     /// From the command's start. Absent: the supervisor's own deadline alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// A plain name under the artifact path for the whole log; the file's real name carries a nonce.
+    /// What the whole log is found under: a path relative to the artifact path. The file's real name is another,
+    /// with a nonce.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_path: Option<String>,
 }
@@ -67,8 +68,6 @@ pub struct StartJob {
 
 pub const MAX_WAIT_MS: u64 = 5_000;
 pub const MAX_TAIL_BYTES: u64 = 64 * 1024;
-/// A log's name: so many graphic ASCII characters, none a `/`, the first no `.`.
-pub const MAX_LOG_NAME_BYTES: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -123,9 +122,12 @@ pub struct EndRecord {
     pub duration_ms: u64,
     pub stdout: StreamDigest,
     pub stderr: StreamDigest,
-    /// The log on disk reached its quota; the ring went on.
+    /// The log on disk lacks what came after: it reached its quota, or the disk took no more. The ring went on.
     #[serde(default)]
     pub log_truncated: bool,
+    /// A stream did not end: it was cut while somebody outside the job's tree still held it open.
+    #[serde(default)]
+    pub output_cut: bool,
     /// What was left when the command exited, and its end.
     pub sweep: Evidence,
 }

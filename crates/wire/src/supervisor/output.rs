@@ -67,6 +67,15 @@ pub enum ArtifactSource {
     Log,
 }
 
+impl ArtifactSource {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Log => "log",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 #[serde(rename_all = "camelCase")]
@@ -88,8 +97,8 @@ pub struct ArtifactList {
     pub more: bool,
 }
 
-/// `GET /v1/artifacts/page?path=&cursor=&limit=`: some bytes of a file or, before any file of that path, of the newest
-/// job's log of that name.
+/// `GET /v1/artifacts/page?path=&cursor=&limit=&job=&source=`: some bytes of the newest log under that very path (of
+/// that job's, where one is named) or, where there is none, of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "ts", derive(ts_rs::TS))]
 #[serde(rename_all = "camelCase")]
@@ -103,7 +112,7 @@ pub struct ArtifactPage {
     pub end: Cursor,
     /// `next` is its end, and it does not grow any more: a file, or the log of a job that has ended.
     pub eof: bool,
-    /// The log reached its quota and lacks what came after.
+    /// The log lacks what came after: it reached its quota, or the disk took no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "ts", ts(optional))]
     pub truncated: Option<bool>,
