@@ -5,7 +5,6 @@
 //! finished. Every call has a deadline, and a call that is given up is aborted, so that it holds no connection.
 
 use js_sys::Promise;
-use ringfence_core::recipe::log_file_name;
 use ringfence_wire::contract::{ArtifactQuery, OutputQuery};
 use ringfence_wire::ids::{BootId, Order, ProcessId};
 use ringfence_wire::supervisor::{
@@ -244,13 +243,18 @@ impl Supervisor {
     /// `path` is relative to the artifact path.
     pub async fn artifact(&self, path: &str, query: ArtifactQuery) -> Result<ArtifactPage, CallError> {
         let encoded = |text: &str| String::from(js_sys::encode_uri_component(text));
-        let mut asked =
-            format!("/v1/artifacts/page?path={}&log={}", encoded(path), encoded(&log_file_name(path)));
+        let mut asked = format!("/v1/artifacts/page?path={}", encoded(path));
         if let Some(cursor) = query.cursor {
             asked.push_str(&format!("&cursor={}", cursor.0));
         }
         if let Some(limit) = query.limit {
             asked.push_str(&format!("&limit={limit}"));
+        }
+        if let Some(id) = query.process_id {
+            asked.push_str(&format!("&job={}", encoded(id.as_str())));
+        }
+        if let Some(source) = query.source {
+            asked.push_str(&format!("&source={}", source.as_str()));
         }
         self.call("GET", &asked, None::<&()>, QUICK_DEADLINE_MS).await
     }

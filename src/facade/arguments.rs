@@ -46,6 +46,15 @@ impl Arguments {
         key::parse_process_id(&text).map_err(|fault| rejected("processId", fault))
     }
 
+    pub fn optional_process_id(&mut self) -> Result<Option<ProcessId>, Refusal> {
+        match self.optional::<String>("processId")? {
+            None => Ok(None),
+            Some(text) => {
+                key::parse_process_id(&text).map(Some).map_err(|fault| rejected("processId", fault))
+            }
+        }
+    }
+
     pub fn required<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, Refusal> {
         match self.0.remove(name) {
             None | Some(Value::Null) => Err(rejected(name, "is missing")),
@@ -72,6 +81,10 @@ pub fn field_error(error: FieldError) -> Refusal {
 }
 
 fn typed<T: DeserializeOwned>(name: &str, value: Value) -> Result<T, Refusal> {
+    // serde takes an array for an object, its values in the order of the fields.
+    if let Some(field) = array_for_object(name, &value) {
+        return Err(rejected(&field, MUST_BE_OBJECT));
+    }
     serde_path_to_error::deserialize(value).map_err(|error| {
         let message = error.inner().to_string();
         let mut parts: Vec<String> = Vec::new();
@@ -90,14 +103,32 @@ fn typed<T: DeserializeOwned>(name: &str, value: Value) -> Result<T, Refusal> {
             return rejected(&parts.join("."), "is missing");
         }
         let field = if parts.is_empty() { INPUT.to_owned() } else { parts.join(".") };
+        // serde would say what it is called in here.
+        let message = if message.contains("expected struct ") { MUST_BE_OBJECT } else { &message };
         rejected(&field, message)
     })
+}
+
+const MUST_BE_OBJECT: &str = "must be an object";
+/// Every name under which an input holds an object.
+const OBJECTS: [&str; 6] = [INPUT, "recipe", "repo", "approval", "admission", "options"];
+
+fn array_for_object(name: &str, value: &Value) -> Option<String> {
+    match value {
+        _ if !OBJECTS.contains(&name) => None,
+        Value::Array(_) => Some(name.to_owned()),
+        Value::Object(fields) => {
+            let path = fields.iter().find_map(|(field, value)| array_for_object(field, value))?;
+            Some(if name == INPUT { path } else { format!("{name}.{path}") })
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_wire::contract::{ExecInput, Recipe};
+    use ringfence_wire::contract::{AdmissionWish, EnsureOptions, ExecInput, Recipe};
     use serde_json::json;
 
     fn field_of<T: DeserializeOwned + std::fmt::Debug>(name: &str, value: Value) -> String {
@@ -132,6 +163,36 @@ mod tests {
         let input = json!({"recipe": {"version": "1"}, "command": 7, "idempotencyKey": "k", "logPath": "l"});
         assert_eq!(field_of::<ExecInput>("input", input), "command");
         assert_eq!(field_of::<ExecInput>("input", json!(3)), "input");
+    }
+
+    #[test]
+    fn an_array_is_no_object_at_any_depth_and_no_name_from_in_here_is_told() {
+        let refused = |value: Value| {
+            let mut arguments = Arguments::default();
+            arguments.set("input", value);
+            arguments.required::<ExecInput>("input").unwrap_err()
+        };
+        let with = |field: &str, value: Value| {
+            let mut input =
+                json!({"recipe": {"version": "1"}, "command": "c", "idempotencyKey": "k", "logPath": "l"});
+            input[field] = value;
+            input
+        };
+        for (value, field) in [
+            (json!([]), "input"),
+            (json!("text"), "input"),
+            (json!([{"version": "1"}, "c", "k", "l", null, null, null, null, null]), "input"),
+            (with("recipe", json!([])), "recipe"),
+            (with("recipe", json!(["1", null, null, null, null, null])), "recipe"),
+            (with("recipe", json!({"version": "1", "repo": ["o", "n"]})), "recipe.repo"),
+            (with("approval", json!(["t", 0, "00", "p", 0])), "approval"),
+        ] {
+            let refusal = refused(value.clone());
+            assert_eq!(refusal.field.as_deref(), Some(field), "{value}");
+            assert!(refusal.message.ends_with("must be an object"), "{value}: {}", refusal.message);
+        }
+        assert_eq!(field_of::<AdmissionWish>("admission", json!(["wait"])), "admission");
+        assert_eq!(field_of::<EnsureOptions>("options", json!([60_000])), "options");
     }
 
     #[test]

@@ -105,6 +105,8 @@ impl Call {
                 let query = ArtifactQuery {
                     cursor: arguments.optional("cursor")?,
                     limit: arguments.optional("limit")?,
+                    process_id: arguments.optional_process_id()?,
+                    source: arguments.optional("source")?,
                 };
                 within("limit", query.limit, MIN_PAGE_BYTES, MAX_ARTIFACT_PAGE_BYTES)?;
                 Self::Artifact { key, path: name.to_owned(), query }

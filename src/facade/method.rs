@@ -46,7 +46,7 @@ const RPC: &[(Method, &str, &[&str])] = &[
     (Method::Denials, "denials", &["key"]),
     (Method::Events, "events", &["key", "cursor", "limit"]),
     (Method::Artifacts, "artifacts", &["key"]),
-    (Method::Artifact, "artifact", &["key", "path", "cursor", "limit"]),
+    (Method::Artifact, "artifact", &["key", "path", "cursor", "limit", "processId", "source"]),
     (Method::AdmissionEnqueue, "admissionEnqueue", &["key", "recipe"]),
     (Method::AdmissionAttempt, "admissionAttempt", &["key", "recipe"]),
     (Method::AdmissionRelease, "admissionRelease", &["key"]),

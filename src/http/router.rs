@@ -73,7 +73,11 @@ const ROUTES: &[Route] = &[
     get("/v1/sandboxes/{key}/denials", Method::Denials, &[]),
     get("/v1/sandboxes/{key}/events", Method::Events, &["cursor", "limit"]),
     get("/v1/sandboxes/{key}/artifacts", Method::Artifacts, &[]),
-    get("/v1/sandboxes/{key}/artifacts/{path..}", Method::Artifact, &["cursor", "limit"]),
+    get(
+        "/v1/sandboxes/{key}/artifacts/{path..}",
+        Method::Artifact,
+        &["cursor", "limit", "processId", "source"],
+    ),
     get("/v1/sandboxes/{key}/files", Method::ReadFile, &["path"]),
     post("/v1/sandboxes/{key}/admission/enqueue", Method::AdmissionEnqueue, Body::Fields),
     post("/v1/sandboxes/{key}/admission/attempt", Method::AdmissionAttempt, Body::Fields),

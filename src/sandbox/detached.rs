@@ -11,7 +11,7 @@
 use std::rc::Rc;
 
 use ringfence_core::fingerprint::{self, Call, Comparison};
-use ringfence_core::recipe::log_file_name;
+use ringfence_core::recipe::relative_log_path;
 use ringfence_core::status::{self, Record, View};
 use ringfence_wire::contract::{GoneReason, StartDetachedDone, StartDetachedInput, StartedProcess, StopDone};
 use ringfence_wire::ids::{Nonce, ProcessId};
@@ -167,7 +167,7 @@ impl Object {
                 env: Default::default(),
                 stdin: input.stdin.unwrap_or_default(),
                 timeout_ms: None,
-                log_path: Some(log_file_name(&input.log_path)),
+                log_path: Some(relative_log_path(&input.log_path)),
             },
             wait_ms: 0,
             wake_on_stopping: false,
@@ -217,32 +217,33 @@ impl Object {
 
     async fn stop(&self, id: &ProcessId) -> Result<StopDone, Refusal> {
         let Some(process) = self.store.process(id)? else {
-            return Ok(ended_before("no process of this id was started here"));
+            // A mistyped id, or another's key: what it meant to stop may run.
+            return Ok(if self.store.process_was_forgotten(id)? {
+                stopped_as("it ended long ago, and its record was dropped")
+            } else {
+                not_stopped("no process of this id was started under this key".to_owned())
+            });
         };
         if status::stored(&process.record).is_some() {
-            return Ok(ended_before("it had ended before"));
+            return Ok(stopped_as("it had ended before"));
         }
         self.store.set_record(id, &Record::Stopping, clock::now_ms())?;
         let head = self.known_head()?;
         let here = process.boot_id.is_some() && process.boot_id == head.boot_id;
         if !self.container_runs() || (process.boot_id.is_some() && !here) {
-            return self.stopped(id, StopDone { stopped: true, evidence: None, detail: None });
+            return self.stopped(id, stopped_as(CONTAINER_GONE));
         }
         if process.boot_id.is_none() {
-            // Its start was not sent; the call that was to send it finds the record stopping.
-            return self.stopped(id, StopDone { stopped: true, evidence: None, detail: None });
+            // The call that was to send it finds the record stopping.
+            return self.stopped(id, stopped_as("its start had not been sent, and will not be"));
         }
         let Some(up) = self.up(&head)? else {
             return Ok(not_stopped("its container is being ended".to_owned()));
         };
         let report = match up.supervisor.stop_job(id, process.order, STOP_GRACE_MS).await {
             Ok(report) => report,
-            Err(CallError::Lost) => {
-                return self.stopped(id, StopDone { stopped: true, evidence: None, detail: None });
-            }
-            Err(_) if !self.container_runs() => {
-                return self.stopped(id, StopDone { stopped: true, evidence: None, detail: None });
-            }
+            Err(CallError::Lost) => return self.stopped(id, stopped_as(CONTAINER_GONE)),
+            Err(_) if !self.container_runs() => return self.stopped(id, stopped_as(CONTAINER_GONE)),
             Err(error) => return Ok(not_stopped(error.to_string())),
         };
         self.record_sweep(Some(id.0.clone()), &report.evidence);
@@ -273,7 +274,10 @@ impl Object {
     }
 }
 
-fn ended_before(detail: &str) -> StopDone {
+const CONTAINER_GONE: &str = "the container it ran in is gone, and all that ran in it";
+
+/// On other proof than a sweep's evidence.
+fn stopped_as(detail: &str) -> StopDone {
     StopDone { stopped: true, evidence: None, detail: Some(detail.to_owned()) }
 }
 

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use ringfence_core::detached::{Fate, declaration_fates, spare_list};
 use ringfence_core::egress::{self, Grant};
-use ringfence_core::recipe::{DEFAULT_TAIL_BYTES, DEFAULT_TIMEOUT_MS, log_file_name};
+use ringfence_core::recipe::{DEFAULT_TAIL_BYTES, DEFAULT_TIMEOUT_MS, relative_log_path};
 use ringfence_core::settle::{self, Sent, Settlement};
 use ringfence_core::status::Record;
 use ringfence_wire::contract::{Ensured, ExecDone, ExecInput, GoneReason, Granted, TeardownSummary};
@@ -131,7 +131,7 @@ impl Object {
             command: input.command.clone(),
             env: BTreeMap::new(),
             timeout_ms: input.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
-            log_path: log_file_name(&input.log_path),
+            log_path: relative_log_path(&input.log_path),
             tail_bytes,
         };
         let opened = |order| self.store.mark_running(&entry.job, order, up.generation, &up.boot_id);

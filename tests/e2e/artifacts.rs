@@ -38,7 +38,7 @@ async fn what_jobs_left_and_their_whole_logs_are_listed_and_read_page_by_page(wo
         let row = json!({ "source": source, "path": path, "bytes": bytes });
         assert!(rpc["artifacts"].as_array().is_some_and(|all| all.contains(&row)), "{row} in {rpc}");
     };
-    listed("log", "ci_build.log", whole.len());
+    listed("log", "ci/build.log", whole.len());
     listed("file", "out/file", 4);
 
     // What a job writes under a log's name is not its log.
@@ -55,12 +55,20 @@ async fn what_jobs_left_and_their_whole_logs_are_listed_and_read_page_by_page(wo
         }
     }
     assert!(read == whole, "{} of {} bytes", read.len(), whole.len());
+    let page: ArtifactPage = done(get(&sandbox, "artifacts/ci/build.log?source=file", 200).await);
+    assert_eq!((page.content.as_str(), page.source), ("forged", ArtifactSource::File));
     let page: ArtifactPage = done(get(&sandbox, "artifacts/out/file?cursor=1&limit=4", 200).await);
     assert_eq!((page.content.as_str(), page.source, page.eof), ("ept", ArtifactSource::File, true));
 
-    for (path, field) in
-        [("artifacts/absent", "path"), ("artifacts/out/file?limit=3", "limit"), ("artifacts/out", "path")]
-    {
+    for (path, field) in [
+        ("artifacts/absent", "path"),
+        ("artifacts/ci_build.log", "path"),
+        ("artifacts/out/file?source=log", "path"),
+        ("artifacts/out/file?source=disk", "source"),
+        ("artifacts/out/file?processId=a%20b", "processId"),
+        ("artifacts/out/file?limit=3", "limit"),
+        ("artifacts/out", "path"),
+    ] {
         let refusal = refused(get::<ArtifactPage>(&sandbox, path, 422).await, RefusalKind::RecipeRejected);
         assert_eq!(refusal.field.as_deref(), Some(field), "{path}: {refusal:?}");
         assert!(!refusal.message.contains("os error"), "{refusal:?}");
@@ -79,6 +87,16 @@ async fn the_whole_log_of_a_process_is_printed_by_the_command_line(world: Arc<Wo
     let mut whole: Vec<u8> = (1..=lines).flat_map(|n| format!("{n}\n").into_bytes()).collect();
     whole.push(0xff);
     assert!(said.status.success() && said.stdout == whole, "{said:?}");
+    // Another's log under the same path does not stand for it.
+    done(sandbox.exec("echo another").await);
+    done(sandbox.start("echo another").await);
+    let again = world
+        .stack
+        .ringfence(&["logs", "--whole", &sandbox.key, id.as_str()])
+        .output()
+        .await
+        .expect("it ends");
+    assert!(again.status.success() && again.stdout == whole, "{again:?}");
     let both = world.stack.ringfence_said(&["logs", "--whole", "--follow", &sandbox.key]).await;
     assert_eq!(both.code, Some(2), "{both:?}");
 }

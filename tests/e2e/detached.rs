@@ -27,6 +27,7 @@ tests! {
         no_look_up_boots_a_container,
         of_32_concurrent_starts_with_one_key_one_starts_and_31_are_replays,
         the_same_key_with_another_command_is_a_conflict,
+        a_stop_of_what_was_never_started_claims_nothing,
         output_is_paged_by_cursor_across_calls,
         what_a_command_left_is_swept_before_its_process_says_exited;
 }
@@ -54,6 +55,23 @@ async fn a_server_started_in_one_call_is_dialled_by_a_later_exec_and_dead_after_
     assert_gone(&sandbox, server.id.as_str(), GoneReason::Stopped).await;
     let exec = done(sandbox.exec(&format!("{INSIDE}/probe dial 127.0.0.1:8080")).await);
     assert_ne!(exec.receipt.exit_code, Some(0), "its port is free");
+}
+
+async fn a_stop_of_what_was_never_started_claims_nothing(world: Arc<World>) {
+    let (sandbox, other) = (world.sandbox().await, world.sandbox().await);
+    let (sleep, mark) = long_sleep();
+    let id = done(sandbox.start(&sleep).await).process.id;
+    let process = sandbox.process_with(&mark).await;
+    done(other.ensure().await);
+    for stop in
+        [other.stop(id.as_str()).await, sandbox.stop("never-started").await, sandbox.stop("a b").await]
+    {
+        assert!(!stop.stopped && stop.evidence.is_none() && stop.detail.is_some(), "{stop:?}");
+    }
+    assert!(process.is_alive());
+    assert!(sandbox.stop(id.as_str()).await.stopped);
+    let again = sandbox.stop(id.as_str()).await;
+    assert_eq!((again.stopped, again.detail.as_deref()), (true, Some("it had ended before")));
 }
 
 async fn a_running_process_says_running(world: Arc<World>) {

@@ -2,10 +2,12 @@
 //! where it ran, and no secret of the object's.
 
 use crate::world::{World, tests};
+use ringfence_e2e::eventually::eventually;
 use ringfence_e2e::facade::{done, exec_input, fresh_key, long_sleep};
 use ringfence_e2e::files::beneath;
 use ringfence_e2e::http::{Endpoint, send};
 use ringfence_wire::contract::{EventsDone, ReceiptEnd};
+use ringfence_wire::refusal::Outcome;
 use ringfence_wire::supervisor::ExecutionIdentity;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -21,6 +23,7 @@ tests! {
         every_job_page_and_receipt_says_where_it_ran,
         a_sweep_is_one_event_that_names_what_it_killed,
         a_receipt_counts_the_commands_own_time_and_not_the_sweep_after_it,
+        at_its_bound_on_processes_a_sandbox_says_so_and_works_again_once_they_are_ended,
         a_log_past_its_quota_says_that_it_is_truncated_and_its_command_ends_as_it_would,
         no_secret_of_the_objects_storage_is_anywhere_a_job_or_a_log_reader_can_look;
 }
@@ -56,6 +59,25 @@ async fn every_job_page_and_receipt_says_where_it_ran(world: Arc<World>) {
     let id = done(sandbox.start("echo said; sleep 3600").await).process.id;
     assert_eq!(sandbox.output(id.as_str()).await.page.identity, HERE);
     assert_eq!(sandbox.list().await.processes[0].identity, HERE);
+}
+
+async fn at_its_bound_on_processes_a_sandbox_says_so_and_works_again_once_they_are_ended(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let hog = done(sandbox.start("echo begun; for ((;;)); do sleep 3600 & done").await).process.id;
+    // One refusal or the other, by who bounds: the container's cgroup, or the job user's limit.
+    let told = eventually("the sandbox is full", async || match sandbox.exec("true").await {
+        Outcome::Refused(refusal) => Some(refusal.message),
+        Outcome::Done(done) if done.receipt.exit_code == Some(127) => Some(done.receipt.tail),
+        Outcome::Done(_) => None,
+    })
+    .await;
+    assert!(told.contains("bound on processes") || told.contains("temporarily unavailable"), "{told}");
+    let stop = sandbox.stop(hog.as_str()).await;
+    assert!(
+        stop.stopped && stop.evidence.as_ref().is_some_and(|e| e.complete && e.killed_count > 1_000),
+        "{stop:?}"
+    );
+    assert_eq!(done(sandbox.exec("true").await).receipt.exit_code, Some(0));
 }
 
 async fn a_sweep_is_one_event_that_names_what_it_killed(world: Arc<World>) {

@@ -15,7 +15,7 @@ use ringfence_wire::ids::{ProcessId, SandboxKey};
 use ringfence_wire::supervisor::{ArtifactList, ArtifactPage, OutputPage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
 /// For a call that reads or kills.
@@ -193,10 +193,16 @@ impl Sandbox {
         self.get("artifacts", "/artifacts").await
     }
 
-    /// `artifact`: one page of a file beneath the artifact path, or of the log that a command was given this `logPath` for.
+    /// `artifact`: one page of the newest log under this `logPath` or, where there is none, of the file beneath the
+    /// artifact path; the query can ask for one process's log, or for a file alone.
     pub async fn artifact(&self, path: &str, query: ArtifactQuery) -> Result<ArtifactPage, CallError> {
         let path: Vec<String> = path.split('/').map(escape).collect();
-        let values = [("cursor", query.cursor.map(|c| c.0)), ("limit", query.limit)];
+        let values = [
+            ("cursor", query.cursor.map(|c| c.0.to_string())),
+            ("limit", query.limit.map(|limit| limit.to_string())),
+            ("processId", query.process_id.map(|id| escape(id.as_str()))),
+            ("source", query.source.map(|source| source.as_str().to_owned())),
+        ];
         self.get("artifact", &with_query(format!("/artifacts/{}", path.join("/")), values)).await
     }
 
@@ -254,8 +260,8 @@ impl Sandbox {
     }
 }
 
-/// The path with those of the numbers that are given.
-fn with_query<const N: usize>(mut path: String, values: [(&str, Option<u64>); N]) -> String {
+/// The path with those of the values that are given, already escaped.
+fn with_query<T: Display, const N: usize>(mut path: String, values: [(&str, Option<T>); N]) -> String {
     let mut separator = '?';
     for (name, value) in values {
         if let Some(value) = value {

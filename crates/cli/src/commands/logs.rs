@@ -34,8 +34,8 @@ pub(crate) struct Arguments {
     /// Begin so many bytes before the end
     #[arg(long, value_name = "BYTES")]
     tail: Option<u64>,
-    /// Print the log on disk instead, from its beginning, both streams in order of arrival; it is the newest under
-    /// the process's `logPath`, and is there as long as the container
+    /// Print the log on disk instead, from its beginning, both streams in order of arrival; it is there as
+    /// long as the container
     #[arg(long, conflicts_with_all = ["follow", "json", "tail"])]
     whole: bool,
     /// The sandbox
@@ -48,7 +48,7 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
     let sandbox = arguments.connect.client()?.sandbox(arguments.key.as_str());
     let process = pick_process(&sandbox, arguments.process.as_deref()).await?;
     if arguments.whole {
-        return match copy_log(&sandbox, &process.log_path).await {
+        return match copy_log(&sandbox, &process).await {
             Err(error) if !is_broken_pipe(&error) => Err(error),
             _ => Ok(Exit::Ok),
         };
@@ -99,15 +99,18 @@ pub(crate) async fn copy_output(
 }
 
 /// Prints the log on disk, to its end so far.
-async fn copy_log(sandbox: &Sandbox, path: &str) -> anyhow::Result<()> {
+async fn copy_log(sandbox: &Sandbox, process: &ListedProcess) -> anyhow::Result<()> {
     let mut cursor = Cursor(0);
     loop {
-        let query = ArtifactQuery { cursor: Some(cursor), limit: None };
-        let page = sandbox.artifact(path, query).await?;
+        let process_id = Some(process.id.clone());
+        let query = ArtifactQuery { cursor: Some(cursor), process_id, ..ArtifactQuery::default() };
+        let page = sandbox.artifact(&process.log_path, query).await?;
         io::stdout().lock().write_all(&decoded(page.encoding, &page.content)?)?;
         if page.next == page.end || page.next <= cursor {
             if page.truncated == Some(true) {
-                eprintln!("ringfence: the log reached its quota and lacks what came after");
+                eprintln!(
+                    "ringfence: the log lacks what came after: it reached its quota, or the disk was full"
+                );
             }
             return Ok(io::stdout().lock().flush()?);
         }
