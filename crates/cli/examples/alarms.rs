@@ -5,6 +5,7 @@
 //! look at a sandbox keeps it in memory. What is counted is each sandbox's own count of its alarms.
 
 #![allow(clippy::print_stdout, reason = "a table is what this prints")]
+#![allow(clippy::disallowed_macros, reason = "all that it prints is its own")]
 
 use anyhow::{Context, ensure};
 use ringfence_cli::stack::{Stack, StackOptions};

@@ -5,6 +5,7 @@
 //! machine, milliseconds do not.
 
 #![allow(clippy::print_stdout, reason = "a table is what this prints")]
+#![allow(clippy::disallowed_macros, reason = "all that it prints is its own")]
 
 use anyhow::{Context, bail, ensure};
 use ringfence_cli::stack::{Stack, StackOptions, WorkerSource};

@@ -4,6 +4,7 @@ use crate::commands::{
     abort, canary, demo, denials, dev, doctor, egress, engine, events, guard, logs, ps, reap, run, stop,
 };
 use crate::exit::Exit;
+use crate::print;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -80,7 +81,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("ringfence: {error:#}");
+            print::note(print::causes(error.as_ref()));
             Exit::Failed.into()
         }
     }

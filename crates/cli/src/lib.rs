@@ -8,3 +8,4 @@ pub mod exit;
 mod http;
 mod print;
 pub mod stack;
+mod terminal;

@@ -44,11 +44,14 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
         match end {
             _ if arguments.json => rows.push(match end {
                 Ok(done) => json!({ "key": key, "outcome": done }),
-                Err(error) => json!({ "key": key, "error": error.to_string() }),
+                Err(error) => json!({ "key": key, "error": print::causes(error) }),
             }),
-            Ok(done) if gone => println!("{key}  gone, {} killed", done.killed),
-            Ok(done) => println!("{key}  NOT seen gone, {} killed; the sandbox goes on trying", done.killed),
-            Err(error) => eprintln!("{key}  {error}"),
+            Ok(done) if gone => print::line(format_args!("{key}  gone, {} killed", done.killed))?,
+            Ok(done) => print::line(format_args!(
+                "{key}  NOT seen gone, {} killed; the sandbox goes on trying",
+                done.killed
+            ))?,
+            Err(error) => print::warn(format_args!("{key}  {}", print::causes(error))),
         }
     }
     if arguments.json {

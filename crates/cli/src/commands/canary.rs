@@ -3,6 +3,7 @@
 use crate::connect::Connect;
 use crate::exit::Exit;
 use crate::print;
+use crate::terminal::safe;
 use ringfence_wire::contract::{CanaryDone, CanaryVerdict};
 
 #[derive(clap::Args)]
@@ -32,7 +33,7 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.json {
         print::json(&known)?;
     } else {
-        print!("{}", text(&known));
+        print::lines(&text(&known))?;
     }
     let passed = known.canary.is_some_and(|report| report.verdict == CanaryVerdict::Passed);
     Ok(if passed && known.verified { Exit::Ok } else { Exit::Failed })
@@ -45,22 +46,22 @@ fn text(known: &CanaryDone) -> String {
         verdict(report.verdict),
         print::duration(report.duration_ms),
         print::age(report.at),
-        report.build
+        safe(&report.build)
     );
     for check in &report.checks {
         out.push_str(&format!(
             "  {:<13}{:<6}{}: {}\n",
             verdict(check.verdict),
-            check.what,
-            check.target,
-            check.detail
+            safe(&check.what),
+            safe(&check.target),
+            safe(&check.detail)
         ));
     }
     if let Some(detail) = &report.detail {
-        out.push_str(&format!("  no look was made: {detail}\n"));
+        out.push_str(&format!("  no look was made: {}\n", safe(detail)));
     }
     for unseen in &report.unseen {
-        out.push_str(&format!("  not seen     {unseen}\n"));
+        out.push_str(&format!("  not seen     {}\n", safe(unseen)));
     }
     out
 }

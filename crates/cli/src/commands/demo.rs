@@ -83,9 +83,9 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
             Ok(Exit::Ok)
         }
         Some(Err(error)) => {
-            eprintln!("\nthe demo failed: {error:#}");
+            print::warn(format_args!("the demo failed: {}", print::causes(error.as_ref())));
             for log in logs {
-                eprintln!("  look in the log of {log}");
+                print::warn(format_args!("  look in the log of {log}"));
             }
             Ok(Exit::Failed)
         }
@@ -98,7 +98,7 @@ async fn tell(stack: &Stack, as_json: bool) -> anyhow::Result<()> {
         ask(port, Method::POST, "/@dispatcher/run").await.context("starting the workflow")?;
     let id = started.get("id").and_then(Value::as_str).context("the dispatcher gave no id")?.to_owned();
     if !as_json {
-        println!("workflow {id}");
+        print::line(format_args!("workflow {id}"))?;
     }
     let path = format!("/@dispatcher/run/{id}");
     let until = Instant::now() + WITHIN;
@@ -108,7 +108,7 @@ async fn tell(stack: &Stack, as_json: bool) -> anyhow::Result<()> {
             ask(port, Method::GET, &path).await.context("asking the dispatcher for its timeline")?;
         let zero = run.events.first().map_or(0, |event| event.at);
         for event in run.events.iter().skip(told).filter(|_| !as_json) {
-            print_event(zero, event);
+            print_event(zero, event)?;
         }
         told = run.events.len();
         match run.status.as_str() {
@@ -126,7 +126,7 @@ async fn tell(stack: &Stack, as_json: bool) -> anyhow::Result<()> {
             &json!({ "id": id, "status": run.status, "events": run.events, "containersLeft": left }),
         )?;
     } else {
-        println!("{:>9}  {:<16}{left} containers left", "", "engine");
+        print::line(format_args!("{:>9}  {:<16}{left} containers left", "", "engine"))?;
     }
     Ok(())
 }
@@ -147,15 +147,16 @@ async fn nothing_left(stack: &Stack) -> anyhow::Result<usize> {
     Ok(running.len())
 }
 
-fn print_event(zero: u64, event: &Event) {
+fn print_event(zero: u64, event: &Event) -> std::io::Result<()> {
     let at = event.at.saturating_sub(zero);
-    println!("{:>6}.{:03}s  {:<16}{}", at / 1_000, at % 1_000, event.step, event.text);
+    print::line(format_args!("{:>6}.{:03}s  {:<16}{}", at / 1_000, at % 1_000, event.step, event.text))?;
     if let Value::Object(data) = &event.data {
         for (name, value) in data {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            println!("{:>9}  {:<16}  {name}: {text}", "", "");
+            print::line(format_args!("{:>9}  {:<16}  {name}: {text}", "", ""))?;
         }
     }
+    Ok(())
 }
 
 /// One request to the dispatcher, one JSON answer.

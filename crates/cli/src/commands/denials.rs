@@ -65,7 +65,7 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
         Some(engine) => match engine.control.denials(&engine.consumer, &arguments.key).await {
             Ok(seen) => seen,
             Err(error) => {
-                eprintln!("ringfence: what the engine saw could not be asked for: {error}");
+                print::note(format_args!("what the engine saw could not be asked for: {error}"));
                 EngineDenials::default()
             }
         },
@@ -75,7 +75,7 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
         print::json(&rows)?;
     } else {
         let cells: Vec<_> = rows.iter().map(Row::cells).collect();
-        print!("{}", print::table(["COUNT", "METHOD", "WHERE", "WHY", "SOURCE"], &cells));
+        print::lines(&print::table(["COUNT", "METHOD", "WHERE", "WHY", "SOURCE"], &cells))?;
     }
     Ok(if rows.is_empty() { Exit::Ok } else { Exit::Failed })
 }

@@ -5,11 +5,11 @@
 
 use crate::connect::{DEV_FILE, DevFile};
 use crate::exit::Exit;
+use crate::print;
 use crate::stack::interrupt::Interrupt;
 use crate::stack::{BindReadOnly, Stack, StackError, StackOptions, WorkerSource, find_checkout};
 use anyhow::{Context, bail};
 use serde_json::json;
-use std::io::IsTerminal;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -86,7 +86,7 @@ async fn serve(
     let exit = tokio::select! {
         () = interrupt.wait() => Exit::Interrupted,
         (name, end) = stack.part_ended() => {
-            eprintln!("ringfence: {name} ended by itself ({end:?}); its log is {}", log_of(&stack, name).display());
+            print::note(format_args!("{name} ended by itself ({end:?}); its log is {}", log_of(&stack, name).display()));
             Exit::Failed
         }
     };
@@ -98,26 +98,24 @@ async fn serve(
 
 fn announce(stack: &Stack, file: &DevFile, json: bool, dispatcher: bool) -> anyhow::Result<()> {
     if json {
-        println!("{}", json!({ "url": file.url, "consumer": file.consumer, "devFile": DEV_FILE }));
-        return Ok(());
+        return print::json_line(&json!({ "url": file.url, "consumer": file.consumer, "devFile": DEV_FILE }));
     }
     let url = stack.url();
-    println!("ready: {url}   (consumer {}, token in {DEV_FILE})", file.consumer);
-    println!("try:");
-    println!("  TOKEN=$(sed -n 's/.*\"token\": *\"\\([^\"]*\\)\".*/\\1/p' {DEV_FILE})");
-    println!(
+    print::line(format_args!("ready: {url}   (consumer {}, token in {DEV_FILE})", file.consumer))?;
+    print::line("try:")?;
+    print::line(format_args!("  TOKEN=$(sed -n 's/.*\"token\": *\"\\([^\"]*\\)\".*/\\1/p' {DEV_FILE})"))?;
+    print::lines(&format!(
         "  curl -sS {url}/v1/sandboxes/hello/exec -H \"authorization: Bearer $TOKEN\" \\\n    \
          -d '{{\"recipe\":{{\"version\":\"1\"}},\"command\":\"id; uname -a\",\"idempotencyKey\":\"hello-1\",\"logPath\":\"hello.log\"}}'"
-    );
-    println!("  target/native/ringfence ps");
+    ))?;
+    print::line("  target/native/ringfence ps")?;
     if dispatcher {
-        println!("  curl -sS -X POST {}/run", stack.worker_url("dispatcher"));
+        print::line(format_args!("  curl -sS -X POST {}/run", stack.worker_url("dispatcher")))?;
     }
     for (name, path) in stack.logs() {
-        println!("log of {name}: {}", path.display());
+        print::line(format_args!("log of {name}: {}", path.display()))?;
     }
-    println!("Ctrl-C stops everything.");
-    Ok(())
+    Ok(print::line("Ctrl-C stops everything.")?)
 }
 
 fn log_of<'a>(stack: &'a Stack, name: &str) -> &'a Path {
@@ -172,9 +170,5 @@ fn write_dev_file(path: &Path, file: &DevFile) -> anyhow::Result<()> {
 
 /// Progress goes to standard error; a terminal sees it dimmed.
 pub(crate) fn say(text: &str) {
-    if std::io::stderr().is_terminal() {
-        eprintln!("\x1b[2m{text}\x1b[0m");
-    } else {
-        eprintln!("{text}");
-    }
+    print::progress(text);
 }

@@ -45,9 +45,9 @@ pub(crate) fn main(arguments: &Arguments) -> anyhow::Result<Exit> {
                 Verdict::Weaker => "weaker",
                 Verdict::Missing => "MISSING",
             };
-            println!("{mark:<9}{:<28}{}", finding.what, finding.found);
+            print::line(format_args!("{mark:<9}{:<28}{}", finding.what, finding.found))?;
             if let Some(remedy) = &finding.remedy {
-                println!("{:37}mend: {remedy}", "");
+                print::line(format_args!("{:37}mend: {remedy}", ""))?;
             }
         }
     }

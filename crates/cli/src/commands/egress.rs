@@ -101,14 +101,14 @@ pub(crate) fn main(arguments: &Arguments) -> anyhow::Result<Exit> {
     let told = match tell(check) {
         Ok(told) => told,
         Err(fault) => {
-            eprintln!("ringfence: {fault}");
+            print::note(fault);
             return Ok(Exit::Usage);
         }
     };
     if check.json {
         print::json(&told)?;
     } else {
-        print!("{}", text(check, &told));
+        print::lines(&text(check, &told))?;
     }
     Ok(if told.verdict == Verdict::Denied { Exit::Failed } else { Exit::Ok })
 }

@@ -2,6 +2,7 @@
 //! started here: the engine forks its containers from a thread of its own choosing.
 
 use crate::exit::Exit;
+use crate::print;
 use ringfence_engine::{BindReadOnly, Bounds, EngineConfig};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,7 +53,7 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
     match ringfence_engine::run(config) {
         Ok(()) => Exit::Ok.into(),
         Err(error) => {
-            eprintln!("ringfence engine: {error}");
+            print::warn(format_args!("ringfence engine: {error}"));
             Exit::Failed.into()
         }
     }

@@ -42,11 +42,11 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
         return Ok(Exit::Ok);
     }
     if all.dropped > 0 {
-        eprintln!("ringfence: {} older events were dropped", all.dropped);
+        print::note(format_args!("{} older events were dropped", all.dropped));
     }
     let now = print::now_ms();
     let rows: Vec<_> = all.events.iter().map(|event| row(event, now)).collect();
-    print!("{}", print::table(["AGE", "OPERATION", "TOOK", "OUTCOME", "ABOUT"], &rows));
+    print::lines(&print::table(["AGE", "OPERATION", "TOOK", "OUTCOME", "ABOUT"], &rows))?;
     Ok(Exit::Ok)
 }
 
@@ -136,6 +136,15 @@ mod tests {
             (outcome.as_str(), about.as_str()),
             ("failed", "killed 1: sleep (7); still alive: stuck (8)")
         );
+    }
+
+    #[test]
+    fn a_process_that_named_itself_after_an_escape_sequence_cannot_use_it() {
+        let killed = vec!["\x1b]0;x\x07 (7)".to_owned(), "\u{9b}2J\n (8)".to_owned()];
+        let swept = Some(Swept { complete: true, killed_count: 2, killed, survivors: Vec::new() });
+        let sweep = SandboxEvent { operation: "sweep".to_owned(), id: None, swept, ..event() };
+        let table = print::table(["", "", "", "", ""], &[row(&sweep, 1_000)]);
+        assert!(table.ends_with("killed 2: \\x1b]0;x\\x07 (7) \\u{9b}2J\\n (8)\n"), "{table:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `ringfence guard`: internal; see [`crate::stack::guard`].
 
+use crate::print;
 use crate::stack::guard::{self, StopSignal};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,7 +20,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     match guard::run(arguments.stop_signal, Duration::from_millis(arguments.grace_ms), program, rest) {
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Err(error) => {
-            eprintln!("ringfence guard: {program}: {error}");
+            print::warn(format_args!("ringfence guard: {program}: {error}"));
             ExitCode::FAILURE
         }
     }

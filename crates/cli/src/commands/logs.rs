@@ -3,6 +3,7 @@
 
 use crate::connect::Connect;
 use crate::exit::Exit;
+use crate::print;
 use anyhow::{Context, bail};
 use base64::Engine as _;
 use ringfence_client::Sandbox;
@@ -108,9 +109,7 @@ async fn copy_log(sandbox: &Sandbox, process: &ListedProcess) -> anyhow::Result<
         io::stdout().lock().write_all(&decoded(page.encoding, &page.content)?)?;
         if page.next == page.end || page.next <= cursor {
             if page.truncated == Some(true) {
-                eprintln!(
-                    "ringfence: the log lacks what came after: it reached its quota, or the disk was full"
-                );
+                print::note("the log lacks what came after: it reached its quota, or the disk was full");
             }
             return Ok(io::stdout().lock().flush()?);
         }
@@ -121,8 +120,10 @@ async fn copy_log(sandbox: &Sandbox, process: &ListedProcess) -> anyhow::Result<
 fn print_page(page: &OutputPage, how: How) -> anyhow::Result<()> {
     if page.dropped > 0 {
         match how {
-            How::Streams => eprintln!("ringfence: {} bytes were dropped before this point", page.dropped),
-            How::Json => println!("{}", serde_json::json!({ "dropped": page.dropped })),
+            How::Streams => {
+                print::note(format_args!("{} bytes were dropped before this point", page.dropped));
+            }
+            How::Json => print::json_line(&serde_json::json!({ "dropped": page.dropped }))?,
         }
     }
     for frame in &page.frames {

@@ -43,10 +43,8 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
         print::json(&found.iter().map(|(sandbox, result)| as_json(sandbox, result)).collect::<Vec<_>>())?;
     } else {
         let rows: Vec<_> = found.iter().flat_map(|(sandbox, result)| as_rows(sandbox, result)).collect();
-        print!(
-            "{}",
-            print::table(["SANDBOX", "POOL", "AGE", "ENDS IN", "PROCESS", "STATUS", "RUNS", "LOG"], &rows)
-        );
+        let header = ["SANDBOX", "POOL", "AGE", "ENDS IN", "PROCESS", "STATUS", "RUNS", "LOG"];
+        print::lines(&print::table(header, &rows))?;
     }
     Ok(if failed { Exit::Failed } else { Exit::Ok })
 }
@@ -54,7 +52,7 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
 fn as_json(sandbox: &ListedSandbox, processes: &Result<Vec<ListedProcess>, CallError>) -> serde_json::Value {
     match processes {
         Ok(processes) => json!({ "sandbox": sandbox, "processes": processes }),
-        Err(error) => json!({ "sandbox": sandbox, "error": error.to_string() }),
+        Err(error) => json!({ "sandbox": sandbox, "error": print::causes(error) }),
     }
 }
 
@@ -74,7 +72,7 @@ fn as_rows(sandbox: &ListedSandbox, processes: &Result<Vec<ListedProcess>, CallE
     };
     match processes {
         Err(error) => {
-            vec![row(first, ["?".to_owned(), error.to_string(), String::new(), String::new()])]
+            vec![row(first, ["?".to_owned(), print::causes(error), String::new(), String::new()])]
         }
         Ok(processes) if processes.is_empty() => vec![row(first, empty())],
         Ok(processes) => {

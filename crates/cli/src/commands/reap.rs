@@ -129,7 +129,7 @@ async fn reap(arguments: &Arguments) -> anyhow::Result<Exit> {
         let rows: Vec<_> = found.iter().map(|finding| as_json(finding, &ended, gone(finding))).collect();
         print::json(&serde_json::json!({ "containersLookedAt": engine.is_some(), "found": rows }))?;
     } else {
-        tell(&found, &ended, gone, engine.is_some());
+        tell(&found, &ended, gone, engine.is_some())?;
     }
     Ok(if clean { Exit::Ok } else { Exit::Failed })
 }
@@ -227,7 +227,7 @@ async fn end(client: &Client, found: &[Finding]) -> Ends {
 fn as_json(finding: &Finding, ended: &Ends, gone: bool) -> serde_json::Value {
     let ended = ended.get(&finding.key).map(|ended| match ended {
         Ok(done) => serde_json::json!({ "gone": gone, "outcome": done }),
-        Err(error) => serde_json::json!({ "gone": false, "error": error.to_string() }),
+        Err(error) => serde_json::json!({ "gone": false, "error": print::causes(error) }),
     });
     match ended {
         None => serde_json::json!({ "finding": finding }),
@@ -235,7 +235,12 @@ fn as_json(finding: &Finding, ended: &Ends, gone: bool) -> serde_json::Value {
     }
 }
 
-fn tell(found: &[Finding], ended: &Ends, gone: impl Fn(&Finding) -> bool, looked: bool) {
+fn tell(
+    found: &[Finding],
+    ended: &Ends,
+    gone: impl Fn(&Finding) -> bool,
+    looked: bool,
+) -> std::io::Result<()> {
     let rows: Vec<_> = found
         .iter()
         .map(|finding| {
@@ -248,22 +253,23 @@ fn tell(found: &[Finding], ended: &Ends, gone: impl Fn(&Finding) -> bool, looked
                         done.detail.as_ref().map_or_else(String::new, |d| format!(": {d}"))
                     )
                 }
-                Some(Err(error)) => format!("NOT ended: {error}"),
+                Some(Err(error)) => format!("NOT ended: {}", print::causes(error)),
             };
             [finding.key.clone(), print::age(finding.created_at), finding.why.told().to_owned(), end]
         })
         .collect();
     if !rows.is_empty() {
-        print!("{}", print::table(["SANDBOX", "AGE", "WHY", "END"], &rows));
+        print::lines(&print::table(["SANDBOX", "AGE", "WHY", "END"], &rows))?;
     }
     if !looked {
-        eprintln!("ringfence: containers were not looked at: no engine of this stack is known here");
+        print::note("containers were not looked at: no engine of this stack is known here");
     }
     match (found.len(), ended.is_empty()) {
-        (0, _) => eprintln!("ringfence: nothing to do"),
-        (_, true) => eprintln!("ringfence: nothing was touched; --kill ends these"),
+        (0, _) => print::note("nothing to do"),
+        (_, true) => print::note("nothing was touched; --kill ends these"),
         _ => {}
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use anyhow::Context;
 use ringfence_client::{Client, ScopedSandbox, TeardownHandle, TeardownReport, teardown_pair};
 use ringfence_wire::contract::{DetachedStatus, ExecInput, ReceiptEnd, Recipe, StartDetachedInput};
 use ringfence_wire::ids::{Cursor, IdempotencyKey};
+use std::io::Write;
 use std::time::Duration;
 
 /// Ringfence itself failed; the command's own code is not known. As `docker run` and `env` have it.
@@ -64,7 +65,7 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
         None => Exit::Interrupted,
         Some(Ok(exit)) => exit,
         Some(Err(error)) => {
-            eprintln!("ringfence: {error:#}");
+            print::note(print::causes(error.as_ref()));
             Exit::Command(OWN_FAILURE)
         }
     })
@@ -111,16 +112,16 @@ async fn streamed(
         Ok(result) => result?,
         Err(_) => {
             let done = sandbox.stop(&id).await?;
-            eprintln!("ringfence: timed out after {}", print::duration(millis(arguments.timeout)));
+            print::note(format_args!("timed out after {}", print::duration(millis(arguments.timeout))));
             if let Some(evidence) = done.evidence {
-                eprintln!("ringfence: {}", print::evidence(&evidence));
+                print::note(print::evidence(&evidence));
             }
             return Ok(Exit::Command(124));
         }
     }
     let status = sandbox.status(&id).await?;
     if arguments.json {
-        println!("{}", serde_json::json!({ "status": status }));
+        print::json_line(&serde_json::json!({ "status": status }))?;
     }
     Ok(match status {
         DetachedStatus::Exited { exit_code: Some(code), .. } => {
@@ -153,11 +154,12 @@ async fn fenced(
         print::json(&done)?;
     } else {
         if done.receipt.truncated {
-            eprintln!("ringfence: only the last {TAIL_BYTES} bytes of output follow");
+            print::note(format_args!("only the last {TAIL_BYTES} bytes of output follow"));
         }
-        print!("{}", done.receipt.tail);
+        // The command's own output, byte for byte.
+        std::io::stdout().write_all(done.receipt.tail.as_bytes())?;
         if let Some(evidence) = done.teardown.evidence.as_ref().filter(|_| done.killed > 0) {
-            eprintln!("ringfence: the command left processes: {}", print::evidence(evidence));
+            print::note(format_args!("the command left processes: {}", print::evidence(evidence)));
         }
     }
     let receipt = done.receipt;
@@ -171,13 +173,11 @@ async fn fenced(
 
 fn say(report: &TeardownReport) {
     for key in &report.unproven {
-        eprintln!("ringfence: sandbox {key} was aborted, but its container was not seen gone");
+        print::note(format_args!("sandbox {key} was aborted, but its container was not seen gone"));
     }
     for orphan in &report.orphaned {
-        eprintln!(
-            "ringfence: OrphanedSandbox {}: {}; try `ringfence abort {}`",
-            orphan.key, orphan.why, orphan.key
-        );
+        let (key, why) = (&orphan.key, print::causes(&orphan.why));
+        print::note(format_args!("OrphanedSandbox {key}: {why}; try `ringfence abort {key}`"));
     }
 }
 
@@ -187,7 +187,7 @@ fn grace() -> Duration {
     match text.trim().parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
         Some(grace) => grace,
         None => {
-            eprintln!("ringfence: RINGFENCE_TEARDOWN_GRACE={text} is not a number of seconds; using 5");
+            print::note(format_args!("RINGFENCE_TEARDOWN_GRACE={text} is not a number of seconds; using 5"));
             DEFAULT_GRACE
         }
     }

@@ -33,12 +33,12 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
         print::json(&done)?;
     } else {
         let verdict = if done.stopped { "stopped" } else { "NOT stopped" };
-        println!("{verdict}  {}", process.id);
+        print::line(format_args!("{verdict}  {}", process.id))?;
         if let Some(detail) = &done.detail {
-            println!("  {detail}");
+            print::line(format_args!("  {detail}"))?;
         }
         if let Some(evidence) = &done.evidence {
-            println!("  {}", print::evidence(evidence));
+            print::line(format_args!("  {}", print::evidence(evidence)))?;
         }
     }
     Ok(if done.stopped { Exit::Ok } else { Exit::Failed })
