@@ -5,7 +5,9 @@ use crate::commands::{
 };
 use crate::exit::Exit;
 use crate::print;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 const AFTER: &str = "\
@@ -66,7 +68,10 @@ enum Command {
 
 /// Parses, runs, and turns every outcome into an exit code.
 pub fn main() -> ExitCode {
-    let command = Arguments::parse().command;
+    let command = match parse(std::env::args_os()) {
+        Ok(arguments) => arguments.command,
+        Err(error) => error.exit(),
+    };
     let result = match command {
         // Parent-death signals belong to threads: no runtime here, the main thread does the work.
         Command::Guard(arguments) => return guard::main(&arguments),
@@ -81,10 +86,25 @@ pub fn main() -> ExitCode {
     match result {
         Ok(exit) => exit.into(),
         Err(error) => {
-            print::note(print::causes(error.as_ref()));
-            Exit::Failed.into()
+            // Who reads us may have had enough; there is nobody to tell.
+            if !print::is_broken_pipe(&error) {
+                print::note(print::causes(error.as_ref()));
+            }
+            Exit::of(&error).into()
         }
     }
+}
+
+/// Of a command that runs another, it says where the other one's words begin.
+fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+    let line: Vec<OsString> = line.into_iter().collect();
+    Arguments::try_parse_from(&line).map_err(|mut error| {
+        if error.kind() == ErrorKind::UnknownArgument && line.get(1).is_some_and(|word| word == "run") {
+            let tip = "the command comes after `--`, as in: ringfence run --timeout 60s -- make test";
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        }
+        error
+    })
 }
 
 async fn dispatch(command: Command) -> anyhow::Result<Exit> {
@@ -112,5 +132,65 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    fn refused(line: &str) -> clap::Error {
+        parse(line.split(' ').map(OsString::from)).err().unwrap()
+    }
+
+    fn run(line: &str) -> Vec<String> {
+        match parse(line.split(' ').map(OsString::from)).unwrap().command {
+            Command::Run(arguments) => arguments.command,
+            _ => panic!("another command"),
+        }
+    }
+
+    #[test]
+    fn before_the_command_of_a_run_a_flag_that_is_none_is_refused() {
+        for (line, flag) in [
+            ("ringfence run --timeout 5s --keyy=x -- true", "--keyy"),
+            ("ringfence run --keyy=x --timeout 5s true", "--keyy"),
+            ("ringfence run --timeut 5s -- true", "--timeut"),
+            ("ringfence run --timeut 5s true", "--timeut"),
+            ("ringfence run --timeout 5s -x true", "-x"),
+        ] {
+            let error = refused(line);
+            let told = error.to_string();
+            assert_eq!(error.exit_code(), 2, "{line}");
+            assert!(told.contains(&format!("'{flag}'")), "{line}: {told}");
+            assert!(told.contains("the command comes after `--`"), "{line}: {told}");
+        }
+    }
+
+    #[test]
+    fn from_the_first_word_on_or_after_two_dashes_everything_is_the_commands() {
+        for (line, command) in [
+            ("ringfence run --timeout 5s -- --keyy=x", &["--keyy=x"][..]),
+            ("ringfence run --timeout 5s make -j4 --keyy=x", &["make", "-j4", "--keyy=x"]),
+            ("ringfence run --timeout 5s -- sh -c x --json", &["sh", "-c", "x", "--json"]),
+            ("ringfence run --fenced --timeout=5s -- a -- b", &["a", "--", "b"]),
+        ] {
+            assert_eq!(run(line), command, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_none_is_wrong_usage_and_is_named() {
+        for line in ["logs a/b", "stop a/b", "abort ok a/b", "denials a/b", "events a/b"] {
+            let error = refused(&format!("ringfence {line}"));
+            assert_eq!(error.exit_code(), 2, "{line}");
+            assert!(error.to_string().contains("KEY"), "{error}");
+        }
+        for line in ["run --timeout 5s --key= -- true", "run --timeout 5s --key a/b -- true"] {
+            let told = refused(&format!("ringfence {line}")).to_string();
+            assert!(told.contains("--key") && told.contains("1 to 38 characters"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_time_over_what_a_sandbox_may_live_is_refused_by_its_flag_with_the_most() {
+        let told = refused("ringfence run --timeout 99h -- true").to_string();
+        assert!(told.contains("--timeout") && told.contains("5h59m"), "{told}");
+        assert_eq!(run("ringfence run --timeout 359m -- true"), ["true"]);
     }
 }

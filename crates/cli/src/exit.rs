@@ -15,7 +15,17 @@ pub enum Exit {
     Command(u8),
 }
 
+/// A fault of the command line that clap cannot see. Whoever finds it ends with [`Exit::Usage`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(pub(crate) String);
+
 impl Exit {
+    /// How a command ends that fails with this.
+    pub(crate) fn of(error: &anyhow::Error) -> Self {
+        if error.downcast_ref::<Usage>().is_some() { Self::Usage } else { Self::Failed }
+    }
+
     pub fn code(self) -> u8 {
         match self {
             Self::Ok => 0,

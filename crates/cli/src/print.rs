@@ -67,6 +67,12 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
     told
 }
 
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
 /// Columns as wide as their widest cell; the last one is not padded. A cell is one line, whatever is in it.
 pub(crate) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let mut widths = header.map(|cell| cell.chars().count());

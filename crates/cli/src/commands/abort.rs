@@ -20,12 +20,12 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// The sandboxes
-    #[arg(required = true, value_name = "KEY")]
+    #[arg(required = true, value_name = "KEY", value_parser = super::key)]
     keys: Vec<String>,
 }
 
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
-    let client = arguments.connect.client()?;
+    let client = arguments.connect.client().await?;
     let mut calls = tokio::task::JoinSet::new();
     for (index, key) in arguments.keys.iter().enumerate() {
         let sandbox = client.sandbox(key.as_str());

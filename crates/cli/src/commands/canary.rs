@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
-    let client = arguments.connect.client()?;
+    let client = arguments.connect.client().await?;
     let known = if arguments.last { client.canary_report().await? } else { client.canary().await? };
     if arguments.json {
         print::json(&known)?;

@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// The sandbox
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", value_parser = super::key)]
     key: String,
 }
 
@@ -59,7 +59,7 @@ impl Row {
 }
 
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
-    let denials = arguments.connect.client()?.sandbox(arguments.key.as_str()).denials().await?;
+    let denials = arguments.connect.client().await?.sandbox(arguments.key.as_str()).denials().await?;
     let seen = match arguments.connect.engine() {
         None => EngineDenials::default(),
         Some(engine) => match engine.control.denials(&engine.consumer, &arguments.key).await {

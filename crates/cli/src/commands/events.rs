@@ -20,12 +20,12 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// The sandbox
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", value_parser = super::key)]
     key: String,
 }
 
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
-    let sandbox = arguments.connect.client()?.sandbox(arguments.key.as_str());
+    let sandbox = arguments.connect.client().await?.sandbox(arguments.key.as_str());
     let mut all = sandbox.events(EventsQuery::default()).await?;
     // Pages are counted by what they hold: a sandbox at work adds to the last one for ever.
     while let Some(more) = next_page(&all) {

@@ -40,17 +40,18 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["follow", "json", "tail"])]
     whole: bool,
     /// The sandbox
+    #[arg(value_name = "KEY", value_parser = super::key)]
     key: String,
     /// The process, or the beginning of its id; may be left out when there is only one
     process: Option<String>,
 }
 
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
-    let sandbox = arguments.connect.client()?.sandbox(arguments.key.as_str());
+    let sandbox = arguments.connect.client().await?.sandbox(arguments.key.as_str());
     let process = pick_process(&sandbox, arguments.process.as_deref()).await?;
     if arguments.whole {
         return match copy_log(&sandbox, &process).await {
-            Err(error) if !is_broken_pipe(&error) => Err(error),
+            Err(error) if !print::is_broken_pipe(&error) => Err(error),
             _ => Ok(Exit::Ok),
         };
     }
@@ -65,7 +66,7 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
     match copy_output(&sandbox, &process.id, begin, arguments.follow, how).await {
         Ok(()) => Ok(Exit::Ok),
         // The reader of our output has what it wanted.
-        Err(error) if is_broken_pipe(&error) => Ok(Exit::Ok),
+        Err(error) if print::is_broken_pipe(&error) => Ok(Exit::Ok),
         Err(error) => Err(error),
     }
 }
@@ -153,12 +154,6 @@ fn decoded(encoding: FrameEncoding, data: &str) -> anyhow::Result<Vec<u8>> {
             base64::engine::general_purpose::STANDARD.decode(data).context("what arrived is not base64")
         }
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    })
 }
 
 /// The process whose id begins with `wanted`, or the only one.

@@ -16,6 +16,14 @@ pub(crate) mod reap;
 pub(crate) mod run;
 pub(crate) mod stop;
 
+/// A sandbox's key, as the service would take it.
+pub(crate) fn key(text: &str) -> Result<String, String> {
+    match ringfence_core::key::parse_key(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(fault) => Err(fault.to_string()),
+    }
+}
+
 /// `--label NAME=VALUE`
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {

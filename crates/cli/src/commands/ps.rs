@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
-    let client = arguments.connect.client()?;
+    let client = arguments.connect.client().await?;
     let sandboxes = client.sandboxes(&arguments.label).await?;
     let mut calls = tokio::task::JoinSet::new();
     for (index, sandbox) in sandboxes.iter().enumerate() {

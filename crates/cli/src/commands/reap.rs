@@ -100,7 +100,7 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 async fn reap(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let client = arguments.connect.client()?;
+    let client = arguments.connect.client().await?;
     let engine = arguments.connect.engine();
     let wanted = Wanted {
         labels: &arguments.label,

@@ -9,7 +9,8 @@ use crate::exit::Exit;
 use crate::print;
 use crate::stack::interrupt::Interrupt;
 use anyhow::Context;
-use ringfence_client::{Client, ScopedSandbox, TeardownHandle, TeardownReport, teardown_pair};
+use ringfence_client::{ScopedSandbox, TeardownHandle, TeardownReport, teardown_pair};
+use ringfence_core::recipe::MAX_LIFETIME_MS;
 use ringfence_wire::contract::{DetachedStatus, ExecInput, ReceiptEnd, Recipe, StartDetachedInput};
 use ringfence_wire::ids::{Cursor, IdempotencyKey};
 use std::io::Write;
@@ -19,7 +20,9 @@ use std::time::Duration;
 const OWN_FAILURE: u8 = 125;
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 /// What the sandbox may live beyond the command's own time: boot before it, teardown after it.
-const MARGIN: Duration = Duration::from_secs(60);
+const MARGIN_MS: u64 = 60_000;
+/// What is left of a sandbox's longest life.
+const MAX_TIMEOUT_MS: u64 = MAX_LIFETIME_MS - MARGIN_MS;
 const TAIL_BYTES: u64 = 65_536;
 
 #[derive(clap::Args)]
@@ -35,50 +38,55 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     connect: Connect,
-    /// When the command is ended, such as 90s, 10m, 2h
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    /// When the command is ended, such as 90s, 10m, 2h; at most 5h59m
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     timeout: Duration,
     /// Run it under a fence as execUnderGrant does; its output then comes at the end, the last 64 KiB of it
     #[arg(long)]
     fenced: bool,
     /// The sandbox's key; default: a new one
-    #[arg(long)]
+    #[arg(long, value_parser = super::key)]
     key: Option<String>,
     /// Print what happened as JSON (with --fenced: the whole outcome)
     #[arg(long)]
     json: bool,
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<String>,
+    /// Begins at the first word that is no flag, or after `--`; everything from there on is its own
+    #[arg(required = true, trailing_var_arg = true)]
+    pub(crate) command: Vec<String>,
 }
 
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
-    let client = arguments.connect.client()?;
     let (handle, mut runner) = teardown_pair(grace());
     let outcome = tokio::select! {
-        outcome = run(&client, &arguments, &handle) => Some(outcome),
+        outcome = run(&arguments, &handle) => Some(outcome),
         () = interrupt.wait() => None,
     };
-    let report = runner.finish().await;
-    say(&report);
-    Ok(match outcome {
+    // The cause first: that a sandbox was not seen gone may follow from it.
+    let exit = match outcome {
         None => Exit::Interrupted,
         Some(Ok(exit)) => exit,
         Some(Err(error)) => {
             print::note(print::causes(error.as_ref()));
-            Exit::Command(OWN_FAILURE)
+            match Exit::of(&error) {
+                Exit::Usage => Exit::Usage,
+                _ => Exit::Command(OWN_FAILURE),
+            }
         }
-    })
+    };
+    say(&runner.finish().await);
+    Ok(exit)
 }
 
-async fn run(client: &Client, arguments: &Arguments, handle: &TeardownHandle) -> anyhow::Result<Exit> {
+async fn run(arguments: &Arguments, handle: &TeardownHandle) -> anyhow::Result<Exit> {
+    let client = arguments.connect.client().await?;
     let recipe = recipe();
     let key = match &arguments.key {
         Some(key) => key.clone(),
         None => format!("run-{}", random_hex()?),
     };
-    let lifetime = arguments.timeout.saturating_add(MARGIN);
-    let sandbox = ScopedSandbox::open(client, key, &recipe, lifetime, handle).await?;
+    let lifetime = arguments.timeout.saturating_add(Duration::from_millis(MARGIN_MS));
+    let sandbox = ScopedSandbox::open(&client, key, &recipe, lifetime, handle).await?;
     let command = shell_text(&arguments.command);
     let exit = if arguments.fenced {
         fenced(&sandbox, arguments, recipe, command).await?
@@ -158,6 +166,7 @@ async fn fenced(
         }
         // The command's own output, byte for byte.
         std::io::stdout().write_all(done.receipt.tail.as_bytes())?;
+        std::io::stdout().flush()?;
         if let Some(evidence) = done.teardown.evidence.as_ref().filter(|_| done.killed > 0) {
             print::note(format_args!("the command left processes: {}", print::evidence(evidence)));
         }
@@ -232,6 +241,15 @@ fn quote(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = parse_duration(text)?;
+    if millis(timeout) > MAX_TIMEOUT_MS {
+        let [most, life] = [MAX_TIMEOUT_MS, MAX_LIFETIME_MS].map(print::duration);
+        return Err(format!("at most {most}, since no sandbox lives longer than {life}"));
+    }
+    Ok(timeout)
 }
 
 /// `90s`, `10m`, `2h`, `500ms`; a bare number is seconds.

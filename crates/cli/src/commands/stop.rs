@@ -20,13 +20,14 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// The sandbox
+    #[arg(value_name = "KEY", value_parser = super::key)]
     key: String,
     /// The process, or the beginning of its id; may be left out when there is only one
     process: Option<String>,
 }
 
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
-    let sandbox = arguments.connect.client()?.sandbox(arguments.key.as_str());
+    let sandbox = arguments.connect.client().await?.sandbox(arguments.key.as_str());
     let process = pick_process(&sandbox, arguments.process.as_deref()).await?;
     let done = sandbox.stop(&process.id).await?;
     if arguments.json {
