@@ -5,6 +5,8 @@ pub mod cli;
 mod commands;
 mod connect;
 pub mod exit;
+#[cfg(test)]
+mod fake;
 mod http;
 mod print;
 pub mod stack;

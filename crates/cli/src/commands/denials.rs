@@ -59,7 +59,8 @@ impl Row {
 }
 
 pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
-    let denials = arguments.connect.client().await?.sandbox(arguments.key.as_str()).denials().await?;
+    let sandbox = arguments.connect.client().await?.sandbox(arguments.key.as_str());
+    let denials = sandbox.denials().await?;
     let seen = match arguments.connect.engine() {
         None => EngineDenials::default(),
         Some(engine) => match engine.control.denials(&engine.consumer, &arguments.key).await {
@@ -73,6 +74,11 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
     let rows = merged(denials, seen);
     if arguments.json {
         print::json(&rows)?;
+    } else if rows.is_empty() {
+        print::note(match super::was_ever(&sandbox).await {
+            true => format!("no request out of {} was refused", arguments.key),
+            false => super::unknown(&arguments.key),
+        });
     } else {
         let cells: Vec<_> = rows.iter().map(Row::cells).collect();
         print::lines(&print::table(["COUNT", "METHOD", "WHERE", "WHY", "SOURCE"], &cells))?;

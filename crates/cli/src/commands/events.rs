@@ -41,6 +41,10 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
         print::json(&all)?;
         return Ok(Exit::Ok);
     }
+    if super::is_blank(&all) {
+        print::note(super::unknown(&arguments.key));
+        return Ok(Exit::Ok);
+    }
     if all.dropped > 0 {
         print::note(format_args!("{} older events were dropped", all.dropped));
     }
