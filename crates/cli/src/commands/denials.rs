@@ -3,12 +3,16 @@
 //! Beside a running `ringfence dev` the engine is asked too: it refuses what is no HTTP, which the Worker never sees,
 //! and answers look-ups. The platform tells of no such event; there the Worker's record is all there is.
 
-use crate::connect::Connect;
+use crate::connect::{Connect, Engine};
 use crate::exit::Exit;
 use crate::print;
 use crate::stack::{EngineDenial, EngineDenials};
+use ringfence_client::Sandbox;
 use ringfence_wire::contract::DenialEvent;
 use serde::Serialize;
+use std::time::Duration;
+
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -86,6 +90,42 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<Exit> {
     Ok(if rows.is_empty() { Exit::Ok } else { Exit::Failed })
 }
 
+/// How many requests out of a sandbox were refused, since its record began: what `ringfence run` asks before and after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refused {
+    worker: u64,
+    engine: u64,
+}
+
+impl Refused {
+    /// Nothing where it cannot be learnt at once: whoever asks has more important things to tell.
+    pub(crate) async fn so_far(connect: &Connect, sandbox: &Sandbox) -> Self {
+        let look = async {
+            let worker = sandbox.denials().await.map_or(0, |all| all.iter().map(|denial| denial.count).sum());
+            let engine = match connect.engine() {
+                None => 0,
+                Some(Engine { control, consumer }) => control
+                    .denials(&consumer, sandbox.key().as_str())
+                    .await
+                    .map_or(0, |seen| connections(&seen)),
+            };
+            Self { worker, engine }
+        };
+        tokio::time::timeout(LOOK_WITHIN, look).await.unwrap_or_default()
+    }
+
+    /// The Worker's record goes on; the engine's begins anew with each container.
+    pub(crate) fn since(self, before: Self) -> u64 {
+        let engine = self.engine.checked_sub(before.engine).unwrap_or(self.engine);
+        self.worker.saturating_sub(before.worker) + engine
+    }
+}
+
+/// A name that was looked up is no request.
+fn connections(seen: &EngineDenials) -> u64 {
+    seen.denials.iter().filter(|denial| denial.attempt == "connect").map(|denial| denial.count).sum()
+}
+
 /// The most frequent first.
 fn merged(denials: Vec<DenialEvent>, seen: EngineDenials) -> Vec<Row> {
     const MORE: &str = "(more)";
@@ -106,6 +146,30 @@ fn merged(denials: Vec<DenialEvent>, seen: EngineDenials) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_refused_since_then_is_counted_over_a_new_container_too() {
+        let (before, after) = (Refused { worker: 2, engine: 5 }, Refused { worker: 3, engine: 7 });
+        assert_eq!(after.since(before), 3);
+        assert_eq!(Refused { worker: 2, engine: 1 }.since(before), 1, "the engine's began anew");
+        assert_eq!(Refused::default().since(before), 0);
+    }
+
+    #[test]
+    fn a_look_up_is_no_request_that_was_refused() {
+        let seen = |attempt: &str| EngineDenial {
+            source: "engine".into(),
+            attempt: attempt.into(),
+            host: "b.test".into(),
+            port: 22,
+            reason: "not-http".into(),
+            count: 2,
+        };
+        assert_eq!(
+            connections(&EngineDenials { denials: vec![seen("connect"), seen("lookup")], overflow: 1 }),
+            2
+        );
+    }
 
     #[test]
     fn what_the_engine_saw_is_merged_by_count_and_says_its_source() {

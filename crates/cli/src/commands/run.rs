@@ -3,6 +3,7 @@
 //! The invariant: however this ends (the command's end, an error, the timeout, Ctrl-C), the sandbox is aborted
 //! within the grace, and one that could not be seen gone is named. Silence would be the worst outcome.
 
+use super::denials::Refused;
 use super::logs::{self, How};
 use crate::connect::Connect;
 use crate::exit::Exit;
@@ -44,7 +45,7 @@ pub(crate) struct Arguments {
     /// Run it under a fence as execUnderGrant does; its output then comes at the end, the last 64 KiB of it
     #[arg(long)]
     fenced: bool,
-    /// The sandbox's key; default: a new one
+    /// The sandbox's key; default: a new one, which standard error names
     #[arg(long, value_parser = super::key)]
     key: Option<String>,
     /// Print what happened as JSON (with --fenced: the whole outcome)
@@ -83,16 +84,28 @@ async fn run(arguments: &Arguments, handle: &TeardownHandle) -> anyhow::Result<E
     let recipe = recipe();
     let key = match &arguments.key {
         Some(key) => key.clone(),
-        None => format!("run-{}", random_hex()?),
+        None => {
+            let key = format!("run-{}", random_hex()?);
+            print::note(format_args!("the sandbox's key is {key}"));
+            key
+        }
     };
     let lifetime = arguments.timeout.saturating_add(Duration::from_millis(MARGIN_MS));
     let sandbox = ScopedSandbox::open(&client, key, &recipe, lifetime, handle).await?;
     let command = shell_text(&arguments.command);
+    let before = match &arguments.key {
+        Some(_) => Refused::so_far(&arguments.connect, &sandbox).await,
+        None => Refused::default(),
+    };
     let exit = if arguments.fenced {
         fenced(&sandbox, arguments, recipe, command).await?
     } else {
         streamed(&sandbox, arguments, recipe, command).await?
     };
+    match Refused::so_far(&arguments.connect, &sandbox).await.since(before) {
+        0 => {}
+        refused => print::note(refusals(refused, sandbox.key().as_str())),
+    }
     sandbox.close().await.context("the command ended, the teardown did not")?;
     Ok(exit)
 }
@@ -178,6 +191,11 @@ async fn fenced(
         (_, _, Some(signal)) => Exit::Command(from_signal(signal)),
         (end, ..) => anyhow::bail!("the command's end was {end:?}"),
     })
+}
+
+fn refusals(count: u64, key: &str) -> String {
+    let requests = if count == 1 { "request" } else { "requests" };
+    format!("{count} {requests} refused: see `ringfence denials {key}`")
 }
 
 fn say(report: &TeardownReport) {
@@ -277,6 +295,12 @@ mod tests {
         let words: Vec<String> = ["printf", "%s|", "a b", "it's", "", "$HOME", "*"].map(str::to_owned).into();
         let out = std::process::Command::new("sh").arg("-c").arg(shell_text(&words)).output().unwrap();
         assert_eq!(String::from_utf8(out.stdout).unwrap(), "a b|it's||$HOME|*|");
+    }
+
+    #[test]
+    fn what_was_refused_is_one_line_that_says_where_to_look() {
+        assert_eq!(refusals(1, "k"), "1 request refused: see `ringfence denials k`");
+        assert_eq!(refusals(2, "k"), "2 requests refused: see `ringfence denials k`");
     }
 
     #[test]
