@@ -85,6 +85,9 @@ struct Told {
     rule: Option<Named>,
     #[serde(skip_serializing_if = "Option::is_none")]
     credential: Option<Credential>,
+    /// What was probably meant otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hints: Vec<String>,
 }
 
 /// The rule that admits, and who brought it.
@@ -138,7 +141,26 @@ fn tell(check: &Check) -> Result<Told, ringfence_core::recipe::FieldError> {
         why: decision.as_ref().err().map(Denial::to_string),
         rule: admitted.map(|admitted| named(check, admitted)),
         credential: admitted.and_then(|admitted| admitted.credential.cloned()),
+        hints: hints(check, decision.as_ref().err()),
     })
+}
+
+fn hints(check: &Check, denial: Option<&Denial>) -> Vec<String> {
+    let upper = check.method.to_ascii_uppercase();
+    let lower_case = Method::parse(&check.method).is_none() && Method::parse(&upper).is_some();
+    let grant = match (denial, check.enforcement) {
+        (Some(Denial::NoGrant), Enforcement::Enforce) => Some(
+            "a recipe without a profile or a repository reaches nothing: give --profile or --repo".to_owned(),
+        ),
+        (Some(Denial::NoGrant), position) => Some(format!(
+            "{} is a position of a recipe with a profile or a repository: give --profile or --repo",
+            position_name(position)
+        )),
+        _ => None,
+    };
+    let case = lower_case
+        .then(|| format!("methods are upper case, and no rule names {}: write {upper}", check.method));
+    grant.into_iter().chain(case).collect()
 }
 
 fn named(check: &Check, admitted: &Admitted<'_>) -> Named {
@@ -190,6 +212,9 @@ fn text(check: &Check, told: &Told) -> String {
     if let Some(credential) = &told.credential {
         out.push_str(&format!("\n  the Worker adds a header of the secret {}", credential.secret_name));
     }
+    for hint in &told.hints {
+        out.push_str(&format!("\n  {hint}"));
+    }
     out.push('\n');
     out
 }
@@ -217,10 +242,12 @@ fn repo(text: &str) -> Result<Repo, String> {
 }
 
 fn url(text: &str) -> Result<String, String> {
+    const WHOLE: &str = "write the URL whole, with https://, like https://example.com/path";
     match url::Url::parse(text) {
         Ok(url) if url.has_host() => Ok(text.to_owned()),
-        Ok(_) => Err("expected a URL with a host, like https://example.com/path".to_owned()),
-        Err(error) => Err(format!("{error}; expected one like https://example.com/path")),
+        // `example.com:443/path` is a URL of the scheme `example.com`.
+        Ok(_) | Err(url::ParseError::RelativeUrlWithoutBase) => Err(WHOLE.to_owned()),
+        Err(error) => Err(format!("{error}; {WHOLE}")),
     }
 }
 
@@ -299,6 +326,35 @@ mod tests {
     fn a_credential_is_named_and_is_no_secret() {
         let told = told("--profile cf-api GET https://api.cloudflare.com/client/v4/zones");
         assert_eq!(told.credential.unwrap().secret_name, "CF_API_TOKEN");
+    }
+
+    #[test]
+    fn a_method_in_lower_case_is_denied_with_a_hint() {
+        let hint = "methods are upper case, and no rule names get: write GET";
+        let granted = told("--profile js-install get https://registry.npmjs.org/react");
+        assert_eq!((granted.verdict, granted.hints), (Verdict::Denied, vec![hint.to_owned()]));
+        let check = check("get https://registry.npmjs.org/react");
+        assert!(text(&check, &tell(&check).unwrap()).ends_with(&format!("\n  {hint}\n")));
+        assert_eq!(told("--profile js-install OWN https://registry.npmjs.org/react").hints, [""; 0]);
+    }
+
+    #[test]
+    fn without_a_grant_it_says_what_the_position_asked_for_needs() {
+        for position in ["report", "legacy"] {
+            let told = told(&format!("--enforcement {position} GET https://example.com/"));
+            assert_eq!((told.verdict, told.reason.as_deref()), (Verdict::Denied, Some("no-grant")));
+            let needs = format!("{position} is a position of a recipe with a profile or a repository");
+            assert!(told.hints.iter().any(|hint| hint.starts_with(&needs)), "{:?}", told.hints);
+        }
+        assert_eq!(told("--profile js-install GET https://example.com/").hints, [""; 0]);
+    }
+
+    #[test]
+    fn a_url_that_is_not_whole_is_refused_with_what_it_lacks() {
+        for bad in ["/react", "registry.npmjs.org/react", "registry.npmjs.org:443/react", "https://"] {
+            let told = url(bad).unwrap_err();
+            assert!(told.contains("write the URL whole, with https://"), "{bad}: {told}");
+        }
     }
 
     #[test]
