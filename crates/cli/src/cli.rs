@@ -1,7 +1,8 @@
 //! The command line: what there is to say, and which command says it.
 
 use crate::commands::{
-    abort, canary, demo, denials, dev, doctor, egress, engine, events, guard, logs, ps, reap, run, stop,
+    abort, canary, demo, denials, dev, doctor, egress, engine, events, guard, logs, ps, reap, run, start,
+    stop,
 };
 use crate::exit::Exit;
 use crate::print;
@@ -22,6 +23,7 @@ Examples:
   ringfence ps                          sandboxes and their processes
   ringfence logs -f my-key              follow the only process of a sandbox
   ringfence run --timeout 60s -- make   boot, run, stream, tear down
+  ringfence start my-key web -- ./serve start a process that goes on; stop it with `ringfence stop my-key`
   ringfence doctor                      what this machine lacks, and how to mend it";
 
 #[derive(Parser)]
@@ -44,6 +46,8 @@ enum Command {
     Logs(logs::Arguments),
     /// Stop a detached process, with evidence
     Stop(stop::Arguments),
+    /// Start a process that outlives this command
+    Start(start::Arguments),
     /// Run one command in a sandbox of its own
     Run(run::Arguments),
     /// End sandboxes and everything in them
@@ -99,8 +103,13 @@ pub fn main() -> ExitCode {
 fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
     let line: Vec<OsString> = line.into_iter().collect();
     Arguments::try_parse_from(&line).map_err(|mut error| {
-        if error.kind() == ErrorKind::UnknownArgument && line.get(1).is_some_and(|word| word == "run") {
-            let tip = "the command comes after `--`, as in: ringfence run --timeout 60s -- make test";
+        let example = match line.get(1).and_then(|word| word.to_str()) {
+            Some("run") => Some("ringfence run --timeout 60s -- make test"),
+            Some("start") => Some("ringfence start my-key server -- ./server"),
+            _ => None,
+        };
+        if let Some(example) = example.filter(|_| error.kind() == ErrorKind::UnknownArgument) {
+            let tip = format!("the command comes after `--`, as in: {example}");
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         }
         error
@@ -114,6 +123,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Ps(arguments) => ps::main(arguments).await,
         Command::Logs(arguments) => logs::main(arguments).await,
         Command::Stop(arguments) => stop::main(arguments).await,
+        Command::Start(arguments) => start::main(arguments).await,
         Command::Run(arguments) => run::main(arguments).await,
         Command::Abort(arguments) => abort::main(arguments).await,
         Command::Reap(arguments) => reap::main(arguments).await,

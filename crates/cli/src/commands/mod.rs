@@ -14,6 +14,7 @@ pub(crate) mod logs;
 pub(crate) mod ps;
 pub(crate) mod reap;
 pub(crate) mod run;
+pub(crate) mod start;
 pub(crate) mod stop;
 
 use ringfence_client::Sandbox;

@@ -11,7 +11,7 @@ use crate::print;
 use crate::stack::interrupt::Interrupt;
 use anyhow::Context;
 use ringfence_client::{ScopedSandbox, TeardownHandle, TeardownReport, teardown_pair};
-use ringfence_core::recipe::MAX_LIFETIME_MS;
+use ringfence_core::recipe::{MAX_LIFETIME_MS, MIN_LIFETIME_MS};
 use ringfence_wire::contract::{DetachedStatus, ExecInput, ReceiptEnd, Recipe, StartDetachedInput};
 use ringfence_wire::ids::{Cursor, IdempotencyKey};
 use std::io::Write;
@@ -246,7 +246,7 @@ fn random_hex() -> anyhow::Result<String> {
 }
 
 /// One word is shell text; several are quoted, so that the shell gives them back unchanged.
-fn shell_text(words: &[String]) -> String {
+pub(crate) fn shell_text(words: &[String]) -> String {
     match words {
         [text] => text.clone(),
         words => words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
@@ -259,6 +259,16 @@ fn quote(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// At most what a sandbox may live.
+pub(crate) fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime = parse_duration(text)?;
+    if !(MIN_LIFETIME_MS..=MAX_LIFETIME_MS).contains(&millis(lifetime)) {
+        let [least, most] = [MIN_LIFETIME_MS, MAX_LIFETIME_MS].map(print::duration);
+        return Err(format!("a sandbox lives {least} to {most}"));
+    }
+    Ok(lifetime)
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {
