@@ -23,7 +23,11 @@ tests! {
         an_interrupted_run_tears_down_within_its_grace,
         a_grace_that_is_no_time_is_a_warning_and_the_default,
         egress_check_says_what_would_leave_and_by_which_rule,
+        start_begins_a_process_once_and_tells_its_id,
+        a_run_says_how_many_of_its_requests_were_refused,
+        a_name_that_is_an_escape_sequence_reaches_no_terminal,
         abort_ends_several_sandboxes_and_may_be_repeated,
+        of_a_key_that_was_never_used_it_says_that_nothing_is_recorded,
         what_cannot_be_done_is_said_and_is_no_success;
 }
 
@@ -193,6 +197,64 @@ async fn egress_check_says_what_would_leave_and_by_which_rule(world: Arc<World>)
     }
 }
 
+async fn start_begins_a_process_once_and_tells_its_id(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let (sleep, word) = long_sleep();
+    let start = ["start", &sandbox.key, "web", "--", &sleep];
+    let first = world.stack.ringfence_said(&start).await;
+    assert_eq!((first.code, first.err.as_str()), (Some(0), ""), "{first:?}");
+    let process = sandbox.process_with(&word).await;
+    assert!(process.is_alive());
+    let again = world.stack.ringfence_said(&start).await;
+    assert_eq!((again.code, &again.out), (Some(0), &first.out), "{again:?}");
+    assert!(again.err.contains("nothing was started now"), "{}", again.err);
+
+    let other = world.stack.ringfence_said(&["start", &sandbox.key, "web", "--", "true"]).await;
+    assert_eq!(other.code, FAILED, "the name is taken: {other:?}");
+    let stop = world.stack.ringfence_said(&["stop", &sandbox.key, first.out.trim()]).await;
+    assert_eq!(stop.code, Some(0), "{stop:?}");
+    assert!(!process.is_alive());
+}
+
+async fn a_run_says_how_many_of_its_requests_were_refused(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let ask = "curl -s -o /dev/null https://pages.test/a; curl -s -o /dev/null https://pages.test/b";
+    for how in [&["--fenced"][..], &[]] {
+        let mut arguments = vec!["run", "--timeout", "60s", "--key", &sandbox.key];
+        arguments.extend(how);
+        arguments.extend(["--", ask]);
+        let run = world.stack.ringfence_said(&arguments).await;
+        let told = format!("ringfence: 2 requests refused: see `ringfence denials {}`\n", sandbox.key);
+        assert_eq!((run.code, run.err), (Some(0), told), "those of this run alone");
+    }
+}
+
+async fn a_name_that_is_an_escape_sequence_reaches_no_terminal(world: Arc<World>) {
+    let sandbox = world.sandbox().await;
+    let rename = r"printf '\033[2J\001\n' > /proc/self/comm; touch renamed; sleep 600; true";
+    let command = format!("bash -c \"{rename}\" & until [ -e renamed ]; do sleep 0.01; done");
+    let run = ["run", "--fenced", "--timeout", "60s", "--key", &sandbox.key, "--", &command];
+    let run = world.stack.ringfence_said(&run).await;
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let events = world.stack.ringfence_said(&["events", &sandbox.key]).await;
+    assert!(events.out.contains(r"\x1b[2J\x01"), "{}", events.out);
+    for text in [&run.out, &run.err, &events.out, &events.err] {
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    }
+    let json = world.stack.ringfence_said(&["events", "--json", &sandbox.key]).await;
+    assert!(serde_json::from_str::<Value>(&json.out).is_ok() && !json.out.contains('\x1b'), "{}", json.out);
+}
+
+async fn of_a_key_that_was_never_used_it_says_that_nothing_is_recorded(world: Arc<World>) {
+    let key = fresh_word();
+    for command in ["abort", "denials", "events"] {
+        let told = world.stack.ringfence_said(&[command, &key]).await;
+        assert_eq!(told.code, Some(0), "{told:?}");
+        let nothing = format!("nothing is recorded under the key {key}");
+        assert!([told.out, told.err].concat().contains(&nothing), "{command}");
+    }
+}
+
 async fn abort_ends_several_sandboxes_and_may_be_repeated(world: Arc<World>) {
     let (one, other) = (world.sandbox().await, world.sandbox().await);
     for sandbox in [&one, &other] {
@@ -223,11 +285,29 @@ async fn what_cannot_be_done_is_said_and_is_no_success(world: Arc<World>) {
 
     let mut nowhere = world.stack.ringfence(&["ps"]);
     nowhere.env("RINGFENCE_URL", "http://127.0.0.1:1");
-    assert_eq!(said(nowhere.spawn().expect("it starts")).await.code, FAILED);
+    let nowhere = said(nowhere.spawn().expect("it starts")).await;
+    assert_eq!(nowhere.code, FAILED);
+    assert!(nowhere.err.starts_with("ringfence: cannot connect to http://127.0.0.1:1: "), "{}", nowhere.err);
+    let mut run = world.stack.ringfence(&["run", "--timeout", "5s", "--", "true"]);
+    let run = said(run.env("RINGFENCE_URL", "http://127.0.0.1:1").spawn().expect("it starts")).await;
+    assert_eq!(
+        (run.code, run.err.lines().count()),
+        (Some(125), 1),
+        "the cause, and nothing else: {}",
+        run.err
+    );
 
-    for usage in
-        [&["ps", "--no-such-option"][..], &["run", "--", "true"], &["run", "--timeout", "soon", "--", "true"]]
-    {
+    for usage in [
+        &["ps", "--no-such-option"][..],
+        &["run", "--", "true"],
+        &["run", "--timeout", "soon", "--", "true"],
+        &["run", "--timeout", "99h", "--", "true"],
+        &["run", "--timeout", "5s", "--keyy=x", "true"],
+        &["run", "--timeout", "5s", "--key=", "--", "true"],
+        &["start", "k", "id", "true"],
+        &["stop", "no/key"],
+        &["ps", "--url", "nonsense"],
+    ] {
         assert_eq!(world.stack.ringfence_said(usage).await.code, USAGE, "{usage:?}");
     }
 }

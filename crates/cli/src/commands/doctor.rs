@@ -45,9 +45,9 @@ pub(crate) fn main(arguments: &Arguments) -> anyhow::Result<Exit> {
                 Verdict::Weaker => "weaker",
                 Verdict::Missing => "MISSING",
             };
-            print::line(format_args!("{mark:<9}{:<28}{}", finding.what, finding.found))?;
+            print::lines(&format!("{mark:<9}{:<28}{}", finding.what, finding.found))?;
             if let Some(remedy) = &finding.remedy {
-                print::line(format_args!("{:37}mend: {remedy}", ""))?;
+                print::lines(&format!("{:37}mend: {remedy}", ""))?;
             }
         }
     }
