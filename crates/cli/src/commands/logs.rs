@@ -166,7 +166,8 @@ pub(crate) async fn pick_process(sandbox: &Sandbox, wanted: Option<&str>) -> any
     match (listed.len(), wanted) {
         (1, _) => listed.pop().context("one process"),
         (0, Some(wanted)) => bail!("sandbox {key} has no process whose id begins with {wanted}"),
-        (0, None) => bail!("sandbox {key} has no detached process"),
+        (0, None) if super::was_ever(sandbox).await => bail!("sandbox {key} has no detached process"),
+        (0, None) => bail!("sandbox {key} has no detached process: {}", super::unknown(key)),
         (count, _) => {
             let ids: Vec<String> = listed.iter().map(|process| process.id.to_string()).collect();
             bail!("sandbox {key} has {count} such processes, say which: {}", ids.join(" "))
