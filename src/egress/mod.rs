@@ -8,6 +8,7 @@
 //! fetch and answer are aborted first and acknowledged then. What is not known to be admitted is denied; the container
 //! is told "denied" and no more.
 
+mod ends;
 mod fetch;
 mod headers;
 #[cfg(feature = "test-origins")]

@@ -21,6 +21,7 @@ use wasm_bindgen_futures::{JsFuture, future_to_promise};
 use web_sys::{AbortController, AbortSignal, Response};
 use worker::{Env, console_error};
 
+use super::ends;
 use super::fetch::{self, Fetched};
 use super::upload::Upload;
 use crate::clock;
@@ -51,8 +52,16 @@ impl Object {
     /// May this request leave? No answer is a no.
     pub async fn open(self, hop: &AskedHop) -> Option<(Opened, HopTerms)> {
         let EgressProps { generation, secret, .. } = &self.props;
-        let call = EgressCall::Open { generation: *generation, secret: secret.clone(), hop: hop.clone() };
-        match self.decide(call).await? {
+        let ended = ends::take(secret);
+        let call = EgressCall::Open {
+            generation: *generation,
+            secret: secret.clone(),
+            hop: hop.clone(),
+            finished: ended.passages.clone(),
+        };
+        let answer = self.decide(call).await?;
+        ended.told();
+        match answer {
             HopAnswer::Admitted { passage, terms } => Some((Opened { object: self, id: passage }, terms)),
             HopAnswer::Denied => None,
         }
@@ -178,8 +187,32 @@ impl Inner {
         };
         #[cfg(feature = "panic-hook")]
         crate::panic_hook::trip(crate::panic_hook::Place::PassageEnd, &last);
-        let call = EgressCall::End { passage: self.id.clone(), end };
-        if let Err(fault) = self.object.call(call, END_DEADLINE_MS).await {
+        match end {
+            PassageEnd::Finished => self.finished().await,
+            end => self.tell(EgressCall::End { passage: self.id.clone(), end }).await,
+        }
+    }
+
+    /// Waits for a question that takes the end along, and tells it where none does.
+    async fn finished(&self) {
+        let boot = &self.object.props.secret;
+        ends::add(boot, &self.id);
+        loop {
+            clock::sleep_ms(ends::TOLD_AFTER_MS).await;
+            match ends::state(&self.id) {
+                ends::State::Told => return,
+                ends::State::UnderWay => {}
+                ends::State::Waiting => {
+                    let ended = ends::take(boot);
+                    self.tell(EgressCall::Finished { passages: ended.passages.clone() }).await;
+                    return ended.told();
+                }
+            }
+        }
+    }
+
+    async fn tell(&self, end: EgressCall) {
+        if let Err(fault) = self.object.call(end, END_DEADLINE_MS).await {
             // The object taints the sandbox when it waits for this in vain.
             console_error!("egress: the end of a passage could not be told: {fault}");
         }

@@ -22,11 +22,16 @@ const TOO_MANY: &str = "too-many-passages";
 impl Object {
     pub async fn egress(self: &Rc<Self>, call: EgressCall) -> String {
         match call {
-            EgressCall::Open { generation, secret, hop } => {
+            EgressCall::Open { generation, secret, hop, finished } => {
+                self.finish_passages(&finished);
                 json(&self.open_passage(generation, &secret, &hop))
             }
             EgressCall::Next { passage, hop } => json(&self.next_hop(&passage, &hop)),
             EgressCall::Hold { passage } => json(&self.gate.hold(&passage).await),
+            EgressCall::Finished { passages } => {
+                self.finish_passages(&passages);
+                json(&Done {})
+            }
             EgressCall::End { passage, end } => {
                 self.end_passage(&passage, &end);
                 json(&Done {})
@@ -73,6 +78,12 @@ impl Object {
         match self.decide(hop) {
             Some(terms) => HopAnswer::Admitted { passage: passage.to_owned(), terms },
             None => HopAnswer::Denied,
+        }
+    }
+
+    fn finish_passages(&self, passages: &[String]) {
+        for passage in passages {
+            self.end_passage(passage, &PassageEnd::Finished);
         }
     }
 

@@ -111,16 +111,26 @@ pub struct EgressProps {
 /// in the memory of the incarnation that applied it; the entrypoint fetches and streams.
 ///
 /// A passage is one request with its redirects. Order: `open` → `hold` (unanswered while the passage may go on) →
-/// `next` for each redirect → `end`, once the answer's body has ended or everything was aborted.
+/// `next` for each redirect → `end`, once the answer's body has ended or everything was aborted. An end that says
+/// nothing more than that goes with the next `open`, or soon after by itself with others (`finished`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum EgressCall {
     /// → [`HopAnswer`]
-    Open { generation: u64, secret: String, hop: AskedHop },
+    Open {
+        generation: u64,
+        secret: String,
+        hop: AskedHop,
+        /// Earlier passages of which nothing moves any more.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        finished: Vec<String>,
+    },
     /// → [`HopAnswer`]
     Next { passage: String, hop: AskedHop },
     /// → [`Held`], only when the passage must stop or has ended. One that is not known must stop.
     Hold { passage: String },
+    /// [`PassageEnd::Finished`] of each.
+    Finished { passages: Vec<String> },
     /// The acknowledgement: nothing of this passage moves any more.
     End { passage: String, end: PassageEnd },
 }

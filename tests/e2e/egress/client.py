@@ -156,16 +156,19 @@ def keep(word, host, path):
         time.sleep(0.05)
 
 
-def drain(word, host, path, pause):
+def drain(word, host, path, pause, after):
     stream, read = admitted("download", host, path)
-    say(f"{word} held")
     stream.settimeout(None)
-    came, end = [], f"/witness/{word}.end"
+    came, end, total, held = [], f"/witness/{word}.end", 0, False
     try:
         while more := stream.recv(65536):
             came.append((time.time() * 1000, len(more)))
-            # Slow until the end; then it takes all there is.
-            if float(pause) and not os.path.exists(end):
+            total += len(more)
+            if total >= int(after) and not held:
+                say(f"{word} held")
+                held = True
+            # Slow from then on until the end; then it takes all there is.
+            if held and float(pause) and not os.path.exists(end):
                 time.sleep(float(pause))
     except OSError:
         pass

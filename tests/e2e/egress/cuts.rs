@@ -95,19 +95,20 @@ async fn every_request_under_way_is_cut_at_the_revoke_after_quiet_seconds(world:
 async fn a_kept_connection_and_a_long_download_get_next_to_nothing_after_the_revoke(world: Arc<World>) {
     let (sandbox, word, origins) = (world.sandbox().await, fresh_word(), world.stack.origins());
     const LENGTH: u64 = 1 << 30;
-    // One reads as fast as it can, one slowly enough that every buffer on the way is full; of either framing.
+    // One reads as fast as it can, one slowly enough that every buffer on the way is full, one tires when the buffers
+    // have grown for a fast reader; of either framing.
     let drains: Vec<(String, String, &str)> = ["long", "long-chunked"]
         .into_iter()
         .flat_map(|kind| {
-            [("fast", "0"), ("slow", "0.05")].map(|(name, pause)| {
-                (format!("{word}-{kind}-{name}"), format!("/{word}/{name}/{kind}-{LENGTH}"), pause)
+            [("fast", "0 0"), ("slow", "0.05 0"), ("tired", "0.05 33554432")].map(|(name, pace)| {
+                (format!("{word}-{kind}-{name}"), format!("/{word}/{name}/{kind}-{LENGTH}"), pace)
             })
         })
         .collect();
     let kept = format!("/{word}/kept");
     done(sandbox.start(&client(&world, &format!("keep {word}-kept pages.test {kept}"))).await);
-    for (name, path, pause) in &drains {
-        let drain = format!("drain {name} pages.test {path} {pause}");
+    for (name, path, pace) in &drains {
+        let drain = format!("drain {name} pages.test {path} {pace}");
         done(sandbox.start(&client(&world, &drain)).await);
     }
     let fence = Fence::open(&world, &sandbox, reading(&["pages.test"], ""));

@@ -151,9 +151,15 @@ async fn a_worker_bound_straight_to_the_object_gets_no_passage_while_its_fence_i
     };
     let passage = "0".to_owned();
     for call in [
-        EgressCall::Open { generation: 1, secret: "0".repeat(64), hop: hop.clone() },
+        EgressCall::Open {
+            generation: 1,
+            secret: "0".repeat(64),
+            hop: hop.clone(),
+            finished: vec![passage.clone()],
+        },
         EgressCall::Next { passage: passage.clone(), hop },
         EgressCall::Hold { passage: passage.clone() },
+        EgressCall::Finished { passages: vec![passage.clone()] },
         EgressCall::End { passage, end: PassageEnd::Finished },
     ] {
         let request = SandboxRequest {

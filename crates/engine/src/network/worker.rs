@@ -12,7 +12,7 @@ const MAX_ANSWER_BYTES: usize = 8 * 1024;
 /// What the kernel may keep of an answer that the relay has not read yet.
 const WINDOW_BYTES: u32 = 16 * 1024;
 /// With the bookkeeping of one it just fits the 4 KiB that the kernel counts for it.
-const SEGMENT_BYTES: i32 = 3_400;
+const SEGMENT_BYTES: i32 = 7_500;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// By what name the client meant its destination.
