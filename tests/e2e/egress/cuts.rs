@@ -25,9 +25,6 @@ const QUIET: Duration = Duration::from_secs(16);
 const CUT_WITHIN_MS: u64 = 1_000;
 /// What may reach a client after the cut: what was already on its way to it.
 const STRAY_BYTES: u64 = 1 << 20;
-/// Likewise where the host's congestion control lets the runtime's own socket keep most of a mebibyte, which nothing
-/// beside it can bound (docs/decisions/2026-11-30-egress-cut.md).
-const STRAY_BYTES_WITH_BBR: u64 = STRAY_BYTES + (1 << 18);
 /// TERM to KILL.
 const GRACE_MS: u64 = 5_000;
 /// From a timeout inside the container to the object's hearing of it, on a loaded machine.
@@ -141,7 +138,7 @@ async fn a_kept_connection_and_a_long_download_get_next_to_nothing_after_the_rev
         let counts: Vec<u64> = over.split(' ').map(|count| count.parse().expect("a count")).collect();
         assert!(counts[0] > 0 && counts[0] < LENGTH, "{name}: {over}");
         eprintln!("{name}: {} of {} bytes came after the cut", counts[1], counts[0]);
-        assert!(counts[1] < stray_bytes(), "{name}: {} bytes came after the cut", counts[1]);
+        assert!(counts[1] < STRAY_BYTES, "{name}: {} bytes came after the cut", counts[1]);
     }
 }
 
@@ -185,11 +182,6 @@ async fn what_a_command_left_and_ignores_term_is_let_out_no_more_once_the_comman
     assert!(answered >= torn_down + GRACE_MS, "what it left lived through its grace");
     assert_let_out_until(&origins.seen(&word), torn_down + HEARD_WITHIN_MS);
     assert!(refused_for(&sandbox, "pages.test", "no-grant").await > 5, "it dialled on meanwhile");
-}
-
-fn stray_bytes() -> u64 {
-    let control = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
-    if control.trim() == "bbr" { STRAY_BYTES_WITH_BBR } else { STRAY_BYTES }
 }
 
 #[track_caller]

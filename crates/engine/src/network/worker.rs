@@ -11,7 +11,8 @@ use tokio::net::{TcpSocket, TcpStream};
 const MAX_ANSWER_BYTES: usize = 8 * 1024;
 /// What the kernel may keep of an answer that the relay has not read yet.
 const WINDOW_BYTES: u32 = 16 * 1024;
-/// With the bookkeeping of one it just fits the 4 KiB that the kernel counts for it.
+/// With the bookkeeping of one it just fits the 8 KiB that the kernel counts for it, and eight of them are what BBR
+/// sends at once, with little left over: the least that it lets the other side keep.
 const SEGMENT_BYTES: i32 = 7_500;
 const DEADLINE: Duration = Duration::from_secs(10);
 
