@@ -68,6 +68,8 @@ You are inside a Ringfence sandbox.
 - To keep a server running, its owner starts it detached, through Ringfence. A detached
   process may outlive the call that started it. It must stay in the foreground: when its
   own command exits, what that left running is stopped too.
+- You see the processes of the sandbox's other commands and can signal them. Do not count
+  on tracing them, or on seeing their environment and open files: lsof shows your own.
 - The network is closed, except for what one command was granted, while it runs.
 - Write to /workspace, /artifacts, /tmp and your home directory.
 ";

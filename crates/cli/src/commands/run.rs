@@ -177,6 +177,11 @@ async fn fenced(
         if done.receipt.truncated {
             print::note(format_args!("only the last {TAIL_BYTES} bytes of output follow"));
         }
+        if done.receipt.output_cut == Some(true) {
+            print::note(
+                "the output was cut: a process of another command held it open, and may have written to it",
+            );
+        }
         // The command's own output, byte for byte.
         std::io::stdout().write_all(done.receipt.tail.as_bytes())?;
         std::io::stdout().flush()?;
