@@ -69,13 +69,29 @@ async fn report_forwards_what_enforce_refuses_and_says_so(world: Arc<World>) {
     let (sandbox, word) = (world.sandbox().await, fresh_word());
     let ask = |host: &str| format!("curl -s -w '%{{http_code}}\\n' -o /dev/null https://{host}/{word}; ");
     let command = ask("pages.test") + &ask("unlisted.test") + &ask("gist.github.com");
+    // A server of the machine's own: the relay tells it by the request's Host.
+    let here = |host: &str| {
+        format!("curl -s -w '%{{http_code}}\\n' -o /dev/null -H 'Host: {host}:1' http://x.test/; ")
+    };
+    let command = command + &here("127.0.0.1") + &here("localhost");
     let mut input = reading(&["pages.test"], &command);
     input["recipe"]["enforcement"] = json!("report");
     let exec = done(sandbox.exec_input(input).await);
-    assert_eq!(exec.receipt.tail, "200\n200\n403\n", "a sink stays one in every position");
+    assert_eq!(
+        exec.receipt.tail, "200\n200\n403\n403\n403\n",
+        "a sink or an address stays one in every position"
+    );
     let denials = sandbox.denials().await;
     let told: Vec<_> = denials.iter().map(|d| (d.host.as_str(), d.reason.as_str())).collect();
-    assert_eq!(told, [("gist.github.com", "sink"), ("unlisted.test", "would-deny: host")]);
+    assert_eq!(
+        told,
+        [
+            ("127.0.0.1", "address"),
+            ("gist.github.com", "sink"),
+            ("localhost", "address"),
+            ("unlisted.test", "would-deny: host")
+        ]
+    );
     let hosts: Vec<String> = world.stack.origins().seen(&word).into_iter().map(|seen| seen.host).collect();
     assert_eq!(hosts, ["pages.test", "unlisted.test"]);
 }

@@ -17,7 +17,7 @@ pub enum Denial {
     NotHttps,
     #[error("the URL carries a user name or a password")]
     UserInfo,
-    #[error("the host is an address; only names can be granted")]
+    #[error("the host is an address, or a name of the machine itself; only names can be granted")]
     Address,
     #[error("the port is not 443")]
     Port,
@@ -84,7 +84,7 @@ impl Denial {
 
     /// Refused whatever the position: there is nothing to forward under, or it must never be forwarded.
     fn always(self) -> bool {
-        matches!(self, Self::NoGrant | Self::Sink | Self::Credential | Self::Cut)
+        matches!(self, Self::NoGrant | Self::Address | Self::Sink | Self::Credential | Self::Cut)
     }
 }
 
@@ -144,9 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_and_a_missing_grant_are_refused_in_every_position() {
+    fn a_sink_an_address_and_a_missing_grant_are_refused_in_every_position() {
         for position in [Enforcement::Enforce, Enforcement::Report, Enforcement::Legacy] {
-            for denial in [Denial::Sink, Denial::NoGrant, Denial::Credential, Denial::Cut] {
+            for denial in [Denial::Sink, Denial::Address, Denial::NoGrant, Denial::Credential, Denial::Cut] {
                 assert_eq!(act::<()>(position, &Err(denial)), Action::Refuse(denial.name()));
             }
         }

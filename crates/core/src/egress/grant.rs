@@ -87,9 +87,17 @@ pub fn repository_grant(repo: &Repo, lfs: bool) -> Grant {
 }
 
 /// The grant of an exec with this recipe. `selectable`: the profiles its consumer may select, by configuration;
-/// `None` for all. `lfs`: asked for by the recipe or by the call.
+/// `None` for all. Who may select some only may enforce only: the other positions forward to any host. `lfs`: asked for
+/// by the recipe or by the call.
 pub fn compose(recipe: &Recipe, lfs: bool, selectable: Option<&[String]>) -> Result<Grant, FieldError> {
     let mut grant = Grant { position: recipe.enforcement.unwrap_or_default(), hosts: Vec::new() };
+    if selectable.is_some() && grant.position != Enforcement::Enforce {
+        return fault(
+            "recipe.enforcement",
+            "this consumer may only enforce: its CONSUMERS entry lists the profiles it may select, and the other \
+             positions forward to any host",
+        );
+    }
     match (&recipe.repo, lfs) {
         (Some(repo), lfs) => add_repository(&mut grant, repo, lfs),
         (None, true) => return fault("recipe.lfs", "needs recipe.repo: large files are a repository's"),

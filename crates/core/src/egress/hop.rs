@@ -1,6 +1,6 @@
 //! One hop: the decision itself.
 
-use super::host::folded;
+use super::host::{folded, name};
 use super::path::segments;
 use super::sink::is_sink;
 use super::{Credential, Denial, Grant, GrantedHost, Rule};
@@ -63,15 +63,18 @@ pub struct Admitted<'a> {
     pub credential: Option<&'a Credential>,
 }
 
+/// What no position forwards, whatever else is wrong with the request: an address, and a sink, which is one however the
+/// rest of its URL is written.
+pub fn forwardable(url: &Url) -> Result<(), Denial> {
+    let host = name(url)?;
+    if is_sink(&host, segments(url).as_deref().unwrap_or_default()) { Err(Denial::Sink) } else { Ok(()) }
+}
+
 /// May this hop be made under this grant? The reason of a denial is the last check that anything passed.
 pub fn decide<'a>(grant: &'a Grant, hop: &Hop) -> Result<Admitted<'a>, Denial> {
+    forwardable(&hop.url)?;
     let host = folded(&hop.url)?;
-    let path = segments(&hop.url);
-    // A sink is a sink however its path is written.
-    if is_sink(&host, path.as_deref().unwrap_or_default()) {
-        return Err(Denial::Sink);
-    }
-    let path = path?;
+    let path = segments(&hop.url)?;
     let mut denial = Denial::Host;
     for granted in grant.hosts.iter().filter(|granted| granted.host.admits(&host)) {
         denial = further(denial, Denial::Method);

@@ -78,6 +78,24 @@ fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
+/// The folded name of a URL's host, whatever else the URL is. An address is none, and neither is this machine's own name:
+/// no position forwards to either, since what answers there was never meant for a sandbox.
+pub fn name(url: &Url) -> Result<String, Denial> {
+    match url.host() {
+        Some(Host::Domain(name)) => {
+            let lower = name.to_ascii_lowercase();
+            let folded = lower.strip_suffix('.').unwrap_or(&lower);
+            match folded.rsplit('.').next() {
+                Some("localhost") => Err(Denial::Address),
+                _ if folded.split('.').any(str::is_empty) => Err(Denial::Host),
+                _ => Ok(folded.to_owned()),
+            }
+        }
+        Some(Host::Ipv4(_) | Host::Ipv6(_)) => Err(Denial::Address),
+        None => Err(Denial::Host),
+    }
+}
+
 /// The folded host of a URL that may be asked for at all: https, a name, the default port, no user.
 pub fn folded(url: &Url) -> Result<String, Denial> {
     if url.scheme() != "https" {
@@ -89,15 +107,7 @@ pub fn folded(url: &Url) -> Result<String, Denial> {
     if url.port_or_known_default() != Some(443) {
         return Err(Denial::Port);
     }
-    match url.host() {
-        Some(Host::Domain(name)) => {
-            let lower = name.to_ascii_lowercase();
-            let folded = lower.strip_suffix('.').unwrap_or(&lower);
-            if folded.split('.').any(str::is_empty) { Err(Denial::Host) } else { Ok(folded.to_owned()) }
-        }
-        Some(Host::Ipv4(_) | Host::Ipv6(_)) => Err(Denial::Address),
-        None => Err(Denial::Host),
-    }
+    name(url)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! One request as it is asked for, in texts: parsed, and then decided. The object and `ringfence egress check` both ask
 //! here, so a dry run says what a run does.
 
-use super::hop::{Admitted, Hop, Method, body_fits, decide};
+use super::hop::{Admitted, Hop, Method, body_fits, decide, forwardable};
 use super::{Denial, Grant};
 use url::Url;
 
@@ -22,10 +22,11 @@ pub fn judge<'a>(grant: &'a Grant, asked: &Asked<'_>) -> Result<Admitted<'a>, De
     if grant.is_empty() {
         return Err(Denial::NoGrant);
     }
+    let url = Url::parse(asked.url).map_err(|_| Denial::Host)?;
+    forwardable(&url)?;
     if asked.upgrade {
         return Err(Denial::Upgrade);
     }
-    let url = Url::parse(asked.url).map_err(|_| Denial::Host)?;
     let method = Method::parse(asked.method).ok_or(Denial::Method)?;
     let admitted = decide(grant, &Hop { method, url })?;
     body_fits(admitted.rule, asked.declared_bytes)?;
@@ -63,6 +64,29 @@ mod tests {
         assert_eq!(judge(&grant, &Asked { url: "github.com", ..post(None) }), Err(Denial::Host));
         assert_eq!(judge(&grant, &Asked { method: "post", ..post(None) }), Err(Denial::Method));
         assert_eq!(judge(&grant, &Asked { method: "TRACE", ..post(None) }), Err(Denial::Method));
+    }
+
+    #[test]
+    fn an_address_and_a_sink_are_told_first_however_they_are_asked_for() {
+        let grant = grant();
+        let judged =
+            |method, url, upgrade| judge(&grant, &Asked { method, url, declared_bytes: None, upgrade });
+        for (url, denial) in [
+            ("http://127.0.0.1:18990/a", Denial::Address),
+            ("https://u@169.254.169.254/", Denial::Address),
+            ("http://[::1]:1/", Denial::Address),
+            ("http://2130706433/", Denial::Address),
+            ("http://localhost:8787/", Denial::Address),
+            ("https://LOCALHOST./", Denial::Address),
+            ("ws://a.localhost/", Denial::Address),
+            ("http://gist.github.com/", Denial::Sink),
+            ("https://x.webhook.site:8443/", Denial::Sink),
+        ] {
+            for (method, upgrade) in [("GET", false), ("PROPFIND", false), ("GET", true)] {
+                assert_eq!(judged(method, url, upgrade), Err(denial), "{method} {url} {upgrade}");
+            }
+        }
+        assert_eq!(judged("GET", "https://notlocalhost/", false), Err(Denial::Host));
     }
 
     #[test]

@@ -31,6 +31,17 @@ fn ask(grant: &Grant, method: &str, url: &str) -> Result<(), Denial> {
 }
 
 #[test]
+fn who_may_select_some_profiles_may_only_enforce() {
+    for position in ["report", "legacy"] {
+        let change = json!({"profiles": ["js-install"], "enforcement": position});
+        assert_eq!(fault_of(change.clone()), "recipe.enforcement");
+        assert!(!grant(change).is_empty(), "whoever may select any may choose");
+    }
+    let enforce = recipe(json!({"profiles": ["js-install"], "enforcement": "enforce"}));
+    assert!(compose(&enforce, false, Some(&["js-install".to_owned()])).is_ok());
+}
+
+#[test]
 fn no_repository_and_no_profile_is_no_egress() {
     let none = grant(json!({}));
     assert!(none.is_empty() && none.granted().is_empty());
