@@ -92,6 +92,13 @@ fn put_egress(engine: &TestEngine, body: &str) {
     assert_eq!(common::read_answer(stream).status, 200);
 }
 
+fn put_as_a_worker(engine: &TestEngine, body: &str) -> u16 {
+    let mut stream = TcpStream::connect(("127.0.0.1", engine.ingress("box"))).unwrap();
+    let head = "PUT /egress HTTP/1.1\r\nHost: s\r\nCF-Worker: example.com\r\nConnection: close\r\n";
+    write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    common::read_answer(stream).status
+}
+
 fn authority(engine: &TestEngine, name: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", engine.ingress(name))).unwrap();
     stream.write_all(b"GET /ca HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n").unwrap();
@@ -204,6 +211,15 @@ fn what_the_worker_does_not_take_is_reset_and_recorded() {
                 "{denials:?}"
             );
         }
+    });
+}
+
+#[test]
+fn a_request_of_a_workers_own_moves_no_way_out() {
+    everywhere(200, |engine, worker| {
+        assert_eq!(put_as_a_worker(engine, r#"{"port":1}"#), 403);
+        assert_eq!(curl(engine, "http://example.test/a").stdout, "GET /a HTTP/1.1");
+        assert_eq!(worker.take().len(), 1);
     });
 }
 

@@ -2,7 +2,7 @@
 //! loopback: `CONNECT` leads into the container, `PUT /egress` says where workerd takes requests out, `GET /ca` gives
 //! the certificate authority of the container's boot.
 //!
-//! Invariant: a tunnel leads only to the container's own loopback addresses.
+//! Invariant: a tunnel leads only to the container's own loopback addresses, and no Worker's request is served.
 
 use super::authority::Authority;
 use crate::calls::Plane;
@@ -157,7 +157,14 @@ async fn handle(
     Ok(answer)
 }
 
+/// What the runtime adds to a request that a Worker makes, and to none of its own.
+const WORKERS_MARK: &str = "cf-worker";
+
 async fn route(sidecar: &Arc<Sidecar>, engine: &Arc<Engine>, request: Request<Incoming>) -> Answer {
+    // Else a sandbox whose requests are forwarded to this machine could move its own way out, or another's.
+    if request.headers().contains_key(WORKERS_MARK) {
+        return answer::error(StatusCode::FORBIDDEN, "the sidecar serves the runtime, not a Worker");
+    }
     match (request.method(), request.uri().path()) {
         (&Method::CONNECT, _) => connect(sidecar, engine, request).await,
         (&Method::PUT, "/egress") => put_egress(sidecar, request.into_body()).await,
