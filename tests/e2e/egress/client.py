@@ -23,8 +23,13 @@ def say(line):
         pipe.write(line + "\n")
 
 
-def opened(host):
-    return CONTEXT.wrap_socket(socket.create_connection((host, 443), 5), server_hostname=host)
+def opened(host, buffer=0):
+    plain = socket.socket()
+    if buffer:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    plain.settimeout(5)
+    plain.connect((host, 443))
+    return CONTEXT.wrap_socket(plain, server_hostname=host)
 
 
 def get(host, path):
@@ -54,11 +59,11 @@ def asked(kind, host, path):
     return f"POST {path} HTTP/1.1\r\nHost: {host}\r\n{length}\r\n\r\n".encode() + begin
 
 
-def admitted(kind, host, path):
+def admitted(kind, host, path, buffer=0):
     """A stream that was let out, and what has come of its answer so far."""
     while True:
         try:
-            stream = opened(host)
+            stream = opened(host, buffer)
             stream.sendall(asked(kind, host, path))
             # An upload's answer is due when its body has ended, a refusal at once.
             stream.settimeout(5 if kind == "download" else 1)
@@ -97,6 +102,22 @@ def hold(word, kind, host, path):
 def deaf(url):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     dial([url])
+
+
+def leave(count, host, path):
+    """So many requests, fifty at a time, whose client waits half a second and goes."""
+
+    def one():
+        with opened(host) as stream:
+            stream.sendall(get(host, path))
+            time.sleep(0.5)
+
+    for _ in range(int(count) // 50):
+        threads = [threading.Thread(target=one) for _ in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
 
 def crowd(count, host, path):
@@ -156,8 +177,8 @@ def keep(word, host, path):
         time.sleep(0.05)
 
 
-def drain(word, host, path, pause, after):
-    stream, read = admitted("download", host, path)
+def drain(word, host, path, pause, after, buffer):
+    stream, read = admitted("download", host, path, int(buffer))
     stream.settimeout(None)
     came, end, total, held = [], f"/witness/{word}.end", 0, False
     try:
@@ -179,5 +200,5 @@ def drain(word, host, path, pause, after):
 
 
 command, *arguments = sys.argv[1:]
-commands = {"dial": lambda *urls: dial(urls), "deaf": deaf, "hold": hold, "crowd": crowd, "keep": keep, "drain": drain}
+commands = {"dial": lambda *urls: dial(urls), "deaf": deaf, "hold": hold, "crowd": crowd, "leave": leave, "keep": keep, "drain": drain}
 commands[command](*arguments)

@@ -93,11 +93,17 @@ async fn a_kept_connection_and_a_long_download_get_next_to_nothing_after_the_rev
     let (sandbox, word, origins) = (world.sandbox().await, fresh_word(), world.stack.origins());
     const LENGTH: u64 = 1 << 30;
     // One reads as fast as it can, one slowly enough that every buffer on the way is full, one tires when the buffers
-    // have grown for a fast reader; of either framing.
+    // have grown for a fast reader, one asks for a larger buffer; of either framing.
     let drains: Vec<(String, String, &str)> = ["long", "long-chunked"]
         .into_iter()
         .flat_map(|kind| {
-            [("fast", "0 0"), ("slow", "0.05 0"), ("tired", "0.05 33554432")].map(|(name, pace)| {
+            let paces = [
+                ("fast", "0 0 0"),
+                ("slow", "0.05 0 0"),
+                ("tired", "0.05 33554432 0"),
+                ("greedy", "0.05 0 16777216"),
+            ];
+            paces.map(|(name, pace)| {
                 (format!("{word}-{kind}-{name}"), format!("/{word}/{name}/{kind}-{LENGTH}"), pace)
             })
         })

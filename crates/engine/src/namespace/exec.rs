@@ -3,14 +3,13 @@
 //! 1's holds the boot key.
 
 use super::init::{environment, to_c};
-use super::privileges;
+use super::privileges::{self, Filters};
 use super::protocol::ExecSpec;
 use crate::sys::{self, Fork};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
-use seccompiler::BpfProgram;
 use std::ffi::CString;
 use std::io;
 
@@ -28,7 +27,7 @@ pub struct Started {
 }
 
 /// Starts the process. Its standard streams are `streams` (input, output, error), or a new terminal.
-pub fn start(spec: &ExecSpec, streams: Vec<OwnedFd>, filter: &BpfProgram, pids: u32) -> io::Result<Started> {
+pub fn start(spec: &ExecSpec, streams: Vec<OwnedFd>, filter: &Filters, pids: u32) -> io::Result<Started> {
     let arguments: Vec<CString> = spec.command.iter().map(|word| to_c(word)).collect::<Result<_, _>>()?;
     let program =
         spec.command.first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "empty command"))?;
@@ -50,7 +49,7 @@ pub fn start(spec: &ExecSpec, streams: Vec<OwnedFd>, filter: &BpfProgram, pids: 
     }
 }
 
-fn prepare(spec: &ExecSpec, streams: &[OwnedFd], filter: &BpfProgram, pids: u32) -> io::Result<()> {
+fn prepare(spec: &ExecSpec, streams: &[OwnedFd], filter: &Filters, pids: u32) -> io::Result<()> {
     for (stream, number) in streams.iter().zip(0..) {
         sys::duplicate_onto(stream.as_fd(), number)?;
     }

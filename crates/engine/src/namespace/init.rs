@@ -3,13 +3,12 @@
 //! Order: die with the keeper → host name → root file system → wait until the network stands and the archives are
 //! in → bounds → privileges dropped → exec. Nothing after the drop may fail open: an error ends the process.
 
-use super::privileges;
+use super::privileges::{self, Filters};
 use super::protocol::BootSpec;
 use super::rootfs::{self, SUPERVISOR, Sources, Step, StepError};
 use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::Signal;
-use seccompiler::BpfProgram;
 use std::ffi::CString;
 use std::io::{Read, Write};
 
@@ -20,7 +19,7 @@ pub const NOT_STARTED: i32 = 127;
 pub struct Init<'a> {
     pub spec: &'a BootSpec,
     pub sources: &'a Sources,
-    pub filter: &'a BpfProgram,
+    pub filter: &'a Filters,
     /// PID 1's standard output and error.
     pub log: OwnedFd,
     /// A byte comes when PID 1's program may run.

@@ -9,7 +9,7 @@ use super::channel::{self, ChannelError};
 use super::exec;
 use super::init::{self, Init};
 use super::network;
-use super::privileges;
+use super::privileges::{self, Filters};
 use super::protocol::{BootSpec, ExecSpec, FromKeeper, IdMap, ProcessEnd, ToKeeper};
 use super::rootfs::{Sources, Step, StepError};
 use super::unpack;
@@ -21,7 +21,6 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use rustix::thread::UnshareFlags;
-use seccompiler::BpfProgram;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -87,7 +86,7 @@ struct Connecting {
 struct Keeper<'a> {
     channel: &'a OwnedFd,
     pids: u32,
-    filter: BpfProgram,
+    filter: Filters,
     init: Pid,
     init_pidfd: OwnedFd,
     /// Says what PID 1 could not do, until its exec closes it.
@@ -110,7 +109,7 @@ impl<'a> Keeper<'a> {
         rustix::process::setsid().step("leave the engine's session")?;
 
         let filter =
-            privileges::filter().map_err(std::io::Error::other).step("build the system-call filter")?;
+            privileges::filters().map_err(std::io::Error::other).step("build the system-call filter")?;
         let all = UnshareFlags::NEWUSER
             | UnshareFlags::NEWNS
             | UnshareFlags::NEWPID

@@ -95,10 +95,46 @@ pub enum PrivilegeError {
     Kernel(&'static str, Errno),
 }
 
-/// The filter, compiled. Done by the keeper once, before it forks.
-pub fn filter() -> Result<BpfProgram, PrivilegeError> {
+/// What every process of a container is held to, compiled. Done by the keeper once, before it forks.
+pub struct Filters {
+    refused: BpfProgram,
+    ignored: BpfProgram,
+}
+
+pub fn filters() -> Result<Filters, PrivilegeError> {
+    Ok(Filters { refused: refused()?, ignored: ignored()? })
+}
+
+/// Numbers of a call, also where x32 has one of its own.
+fn numbers(call: libc::c_long) -> impl Iterator<Item = libc::c_long> {
+    [call, call | X32_BIT].into_iter().take(variants())
+}
+
+/// A larger receive buffer than the container's own bound is asked for in vain, and no error: `rmem_max` is of the whole
+/// machine where a network namespace has none, and what a socket keeps unread is what a cut request still delivers.
+fn ignored() -> Result<BpfProgram, PrivilegeError> {
+    let is = |index, value| {
+        SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, u64::from(value as u32))
+    };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    let numbers = |call: libc::c_long| [call, call | X32_BIT].into_iter().take(variants());
+    for number in numbers(libc::SYS_setsockopt) {
+        let buffer = vec![is(1, libc::SOL_SOCKET)?, is(2, libc::SO_RCVBUF)?];
+        rules.insert(number, vec![SeccompRule::new(buffer)?]);
+    }
+    program(rules, SeccompAction::Errno(0))
+}
+
+fn program(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    matched: SeccompAction,
+) -> Result<BpfProgram, PrivilegeError> {
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Allow, matched, std::env::consts::ARCH.try_into()?)?;
+    Ok(filter.try_into()?)
+}
+
+fn refused() -> Result<BpfProgram, PrivilegeError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for call in REFUSED.into_iter().chain(REFUSED_HERE) {
         for number in numbers(call) {
             rules.insert(number, Vec::new());
@@ -114,13 +150,7 @@ pub fn filter() -> Result<BpfProgram, PrivilegeError> {
             rules.insert(number, vec![SeccompRule::new(foreign.clone())?]);
         }
     }
-    let filter = SeccompFilter::new(
-        rules,
-        SeccompAction::Allow,
-        SeccompAction::Errno(libc::EPERM as u32),
-        std::env::consts::ARCH.try_into()?,
-    )?;
-    Ok(filter.try_into()?)
+    program(rules, SeccompAction::Errno(libc::EPERM as u32))
 }
 
 const fn variants() -> usize {
@@ -128,7 +158,7 @@ const fn variants() -> usize {
 }
 
 /// Gives up, for this process and all it will start, everything that is not in `KEPT`.
-pub fn drop_all(filter: &BpfProgram) -> Result<(), PrivilegeError> {
+pub fn drop_all(filters: &Filters) -> Result<(), PrivilegeError> {
     let unneeded = CapabilitySet::all().difference(KEPT);
     for capability in unneeded.iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
@@ -138,7 +168,8 @@ pub fn drop_all(filter: &BpfProgram) -> Result<(), PrivilegeError> {
         }
     }
     rustix::thread::set_no_new_privs(true).map_err(|e| PrivilegeError::Kernel("no_new_privs", e))?;
-    seccompiler::apply_filter(filter)?;
+    seccompiler::apply_filter(&filters.ignored)?;
+    seccompiler::apply_filter(&filters.refused)?;
     Ok(())
 }
 
