@@ -23,19 +23,19 @@ extern "C" {
     fn global_fetch(url: &str, init: &Object) -> Result<Promise, JsValue>;
 
     /// The runtime's own pass-through, which moves bytes natively.
-    type IdentityTransformStream;
+    pub type IdentityTransformStream;
     #[wasm_bindgen(constructor, catch)]
     fn new() -> Result<IdentityTransformStream, JsValue>;
     #[wasm_bindgen(method, getter)]
-    fn readable(this: &IdentityTransformStream) -> ReadableStream;
+    pub fn readable(this: &IdentityTransformStream) -> ReadableStream;
     #[wasm_bindgen(method, getter)]
-    fn writable(this: &IdentityTransformStream) -> WritableStream;
+    pub fn writable(this: &IdentityTransformStream) -> WritableStream;
 
-    /// The same for a known number of bytes. Only an answer of known length shows the container that it was cut.
+    /// The same for a known number of bytes. Only a body of known length shows its reader that it was cut.
     #[wasm_bindgen(extends = IdentityTransformStream)]
-    type FixedLengthStream;
+    pub type FixedLengthStream;
     #[wasm_bindgen(constructor, catch)]
-    fn new(bytes: f64) -> Result<FixedLengthStream, JsValue>;
+    pub fn new(bytes: f64) -> Result<FixedLengthStream, JsValue>;
 }
 
 /// An origin's answer.

@@ -50,7 +50,7 @@ pub async fn serve(
         let Some(object) = object(&env, &context.props()) else { return fetch::denied() };
         let asked = asked(&request);
         let Some((passage, terms)) = object.open(&asked).await else { return fetch::denied() };
-        let passage = passage.watch(&context, asked.clone())?;
+        let passage = passage.watch(&context, asked.clone(), &request.signal())?;
         match follow(&env, &passage, request, asked, terms).await {
             Ok((fetched, upload)) => passage.stream(fetched, upload),
             Err(Stop::Denied) => passage.over(PassageEnd::Finished, fetch::denied()),
@@ -92,7 +92,7 @@ async fn follow(
     mut asked: AskedHop,
     mut terms: HopTerms,
 ) -> Result<(Fetched, Upload), Stop> {
-    let mut upload = Upload::of(&request, &asked, &terms).await.map_err(refuse(&asked))?;
+    let mut upload = Upload::of(&request, &asked, &terms, passage.abort()).await.map_err(refuse(&asked))?;
     let mut earlier: Vec<Hop> = Vec::new();
     loop {
         let headers = headers::outbound(env, &request, &asked, &terms).map_err(refuse(&asked))?;
@@ -100,7 +100,7 @@ async fn follow(
         if upload.over_its_bound() {
             return Err(refuse(&asked)(Denial::BodyTooLarge));
         }
-        // What the object cut was not unreachable.
+        // What the object cut, or its client left, was not unreachable.
         let lost = |_| if passage.signal().aborted() { Stop::Denied } else { Stop::Unreachable };
         let answer = answer.map_err(lost)?;
         // A request whose hop cannot be told again is not redirected by us; the container sees the redirect.

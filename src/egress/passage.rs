@@ -95,12 +95,18 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Watches it from here on, until it has ended.
-    pub fn watch(self, context: &EntrypointContext, hop: AskedHop) -> Result<Passage, JsValue> {
+    /// Watches it from here on, until it has ended. It ends with its client, too, also while nothing is written to it.
+    pub fn watch(
+        self,
+        context: &EntrypointContext,
+        hop: AskedHop,
+        client: &AbortSignal,
+    ) -> Result<Passage, JsValue> {
         let abort = AbortController::new()?;
+        let signal = AbortSignal::any(&js_sys::Array::of2(client, &abort.signal()));
         let (tell, told) = oneshot::channel();
         let passage = Passage {
-            inner: Rc::new(Inner { object: self.object, id: self.id, abort }),
+            inner: Rc::new(Inner { object: self.object, id: self.id, abort, signal }),
             tell: Cell::new(Some(tell)),
         };
         let watch = Rc::clone(&passage.inner).watch(told, hop);
@@ -122,6 +128,8 @@ struct Inner {
     object: Object,
     id: String,
     abort: AbortController,
+    /// Of the above, or of the client that has gone.
+    signal: AbortSignal,
 }
 
 /// What the watch is told once the request was answered.
@@ -132,8 +140,12 @@ enum Phase {
 }
 
 impl Passage {
+    pub fn abort(&self) -> &AbortController {
+        &self.inner.abort
+    }
+
     pub fn signal(&self) -> AbortSignal {
-        self.inner.abort.signal()
+        self.inner.signal.clone()
     }
 
     /// May the request be redirected to this hop?
@@ -150,12 +162,17 @@ impl Passage {
 
     /// The answer goes to the container; its body is piped by the runtime, never through here.
     pub fn stream(&self, answer: Fetched, upload: Upload) -> Result<Response, JsValue> {
-        match fetch::answer(&answer, &self.signal())? {
-            (response, Some(piped)) => {
+        match fetch::answer(&answer, &self.signal()) {
+            Ok((response, Some(piped))) => {
                 self.say(Phase::Streaming(piped, upload));
                 Ok(response)
             }
-            (response, None) => self.over(PassageEnd::Finished, Ok(response)),
+            Ok((response, None)) => self.over(PassageEnd::Finished, Ok(response)),
+            // A status, say, that no answer of ours can have.
+            Err(_) => {
+                answer.discard();
+                self.over(PassageEnd::Finished, fetch::unreachable())
+            }
         }
     }
 

@@ -1,5 +1,9 @@
 //! A request's body on its way out: streamed, held to its bound as it goes, and never read here unless the hop's terms
 //! say that it must be looked into.
+//!
+//! Invariant: a body that breaks off never looks whole to its origin. A declared one goes out under its length, and a
+//! stream of that many bytes takes no other number; of one whose length is not known the runtime would take a broken
+//! stream for its end, so the fetch is aborted instead, before the stream is let go.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +13,9 @@ use ringfence_core::egress::{Denial, MAX_LFS_BATCH_BYTES, wants_download_only};
 use ringfence_wire::internal::{AskedHop, HopTerms};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
-use web_sys::{ReadableStream, Request, TransformStream};
+use web_sys::{AbortController, ReadableStream, Request, Response, StreamPipeOptions, TransformStream};
+
+use super::fetch::FixedLengthStream;
 
 #[wasm_bindgen]
 extern "C" {
@@ -17,16 +23,14 @@ extern "C" {
     pub type Controller;
     #[wasm_bindgen(method, catch)]
     fn enqueue(this: &Controller, chunk: &JsValue) -> Result<(), JsValue>;
-    #[wasm_bindgen(method, catch)]
-    fn error(this: &Controller, reason: &JsValue) -> Result<(), JsValue>;
 }
 
 type Transform = Closure<dyn FnMut(JsValue, Controller) -> Result<(), JsValue>>;
 
 pub enum Upload {
     None,
-    /// Its declared length fits; the runtime holds it to that.
-    Declared(ReadableStream),
+    /// Of no bound, or held to the length it declares: framed in chunks as well, it could be of any other.
+    Plain(ReadableStream),
     /// Its length is not known: counted as it goes.
     Counted {
         counted: ReadableStream,
@@ -42,14 +46,21 @@ impl Upload {
         Self::None
     }
 
-    pub async fn of(request: &Request, hop: &AskedHop, terms: &HopTerms) -> Result<Self, Denial> {
+    /// `abort` is the passage's own.
+    pub async fn of(
+        request: &Request,
+        hop: &AskedHop,
+        terms: &HopTerms,
+        abort: &AbortController,
+    ) -> Result<Self, Denial> {
         let Some(body) = request.body() else { return Ok(Self::None) };
         if terms.lfs_download_only {
-            return read(request, hop).await;
+            return read(&body, hop).await;
         }
         match (hop.declared_bytes, terms.max_request_bytes) {
-            (Some(_), _) | (None, None) => Ok(Self::Declared(body)),
-            (None, Some(most)) => counted(&body, most).map_err(|_| Denial::BodyTooLarge),
+            (Some(bytes), _) => declared(&body, bytes).map(Self::Plain).map_err(|_| Denial::BodyTooLarge),
+            (None, None) => Ok(Self::Plain(body)),
+            (None, Some(most)) => counted(&body, most, abort).map_err(|_| Denial::BodyTooLarge),
         }
     }
 
@@ -57,7 +68,7 @@ impl Upload {
     pub fn body(&self) -> Option<JsValue> {
         match self {
             Self::None => None,
-            Self::Declared(stream) | Self::Counted { counted: stream, .. } => Some(stream.into()),
+            Self::Plain(stream) | Self::Counted { counted: stream, .. } => Some(stream.into()),
             Self::Read(bytes) => Some(bytes.into()),
         }
     }
@@ -72,20 +83,32 @@ impl Upload {
     }
 }
 
-async fn read(request: &Request, hop: &AskedHop) -> Result<Upload, Denial> {
+async fn read(body: &ReadableStream, hop: &AskedHop) -> Result<Upload, Denial> {
     // One that does not say how long it is would have to be read to be measured.
-    if hop.declared_bytes.is_none_or(|bytes| bytes > MAX_LFS_BATCH_BYTES) {
+    let Some(bytes) = hop.declared_bytes.filter(|bytes| *bytes <= MAX_LFS_BATCH_BYTES) else {
         return Err(Denial::BodyTooLarge);
-    }
-    let read = request.array_buffer().map_err(|_| Denial::UploadIntent)?;
-    let bytes = Uint8Array::new(&JsFuture::from(read).await.map_err(|_| Denial::UploadIntent)?);
+    };
+    let whole = async {
+        let stream = declared(body, bytes)?;
+        let read = Response::new_with_opt_readable_stream(Some(&stream))?.array_buffer()?;
+        Ok::<_, JsValue>(Uint8Array::new(&JsFuture::from(read).await?))
+    };
+    let bytes = whole.await.map_err(|_| Denial::UploadIntent)?;
     if wants_download_only(&bytes.to_vec()) { Ok(Upload::Read(bytes)) } else { Err(Denial::UploadIntent) }
 }
 
-fn counted(body: &ReadableStream, most: u64) -> Result<Upload, JsValue> {
+/// Exactly so many bytes, or the stream fails.
+fn declared(body: &ReadableStream, bytes: u64) -> Result<ReadableStream, JsValue> {
+    let through = FixedLengthStream::new(bytes as f64)?;
+    let piped = JsFuture::from(body.pipe_to(&through.writable()));
+    spawn_local(async move { drop(piped.await) });
+    Ok(through.readable())
+}
+
+fn counted(body: &ReadableStream, most: u64, abort: &AbortController) -> Result<Upload, JsValue> {
     let over = Rc::new(Cell::new(false));
     let transform: Transform = {
-        let over = Rc::clone(&over);
+        let (over, abort) = (Rc::clone(&over), abort.clone());
         let mut passed = 0u64;
         // A count that a panic left behind is never read: the stream has failed with it.
         let count = move |chunk: JsValue, controller: Controller| {
@@ -94,7 +117,9 @@ fn counted(body: &ReadableStream, most: u64) -> Result<Upload, JsValue> {
             passed = passed.saturating_add(bytes);
             if passed > most {
                 over.set(true);
-                return controller.error(&js_sys::Error::new("the body is over its bound").into());
+                abort.abort();
+                // Nothing of it goes further, and no end either.
+                return Ok(());
             }
             controller.enqueue(&chunk)
         };
@@ -105,8 +130,14 @@ fn counted(body: &ReadableStream, most: u64) -> Result<Upload, JsValue> {
     let transformer = Object::new();
     Reflect::set(&transformer, &"transform".into(), transform.as_ref())?;
     let stream = TransformStream::new_with_transformer(&transformer)?;
-    // A pipe that fails fails the fetch that reads its other end, and is seen there.
-    let piped = JsFuture::from(body.pipe_to(&stream.writable()));
-    spawn_local(async move { drop(piped.await) });
+    let options = StreamPipeOptions::new();
+    options.set_prevent_abort(true);
+    let piped = JsFuture::from(body.pipe_to_with_options(&stream.writable(), &options));
+    let abort = abort.clone();
+    spawn_local(async move {
+        if piped.await.is_err() {
+            abort.abort();
+        }
+    });
     Ok(Upload::Counted { counted: stream.readable(), over, _transform: transform })
 }

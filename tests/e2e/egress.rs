@@ -3,6 +3,7 @@
 
 mod admission;
 mod answers;
+mod bodies;
 mod crowd;
 mod cuts;
 mod order;
@@ -23,6 +24,7 @@ pub fn tests() -> Vec<Case> {
     [
         admission::tests(),
         answers::tests(),
+        bodies::tests(),
         refusals::tests(),
         cuts::tests(),
         order::tests(),

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 tests! {
     with origins:
         a_hundred_slow_requests_keep_neither_status_nor_teardown_waiting,
+        requests_whose_clients_have_gone_are_over_and_make_room,
         one_request_over_the_bound_is_refused_and_recorded;
 }
 
@@ -55,6 +56,34 @@ async fn a_hundred_slow_requests_keep_neither_status_nor_teardown_waiting(world:
     assert_eq!(exec.teardown.mode, TeardownMode::Selective, "every cut was acknowledged");
     let cut = || std::future::ready(origins.seen(&word).iter().all(|s| s.ended.is_some()).then_some(()));
     eventually("each origin sees its end", cut).await;
+}
+
+async fn requests_whose_clients_have_gone_are_over_and_make_room(world: Arc<World>) {
+    const GONE: usize = 300;
+    let _alone = ONE_CROWD.lock().await;
+    let (sandbox, word, origins) = (world.sandbox().await, fresh_word(), world.stack.origins());
+    // Before their answer, and after its head: an origin that says nothing more writes to nobody.
+    let kinds = [format!("{word}-before/slow-60000"), format!("{word}-within/quiet-chunked")];
+    let asks = |path: &str| format!("({}); ", client(&world, &format!("leave {GONE} pages.test /{path}")));
+    let gate = world.stack.witness().gate();
+    let last =
+        format!("curl -s -o /dev/null -w '%{{http_code}}' https://pages.test/{word}-last; {}", gate.wait());
+    let command = asks(&kinds[0]) + &asks(&kinds[1]) + &last;
+    let exec = tokio::spawn({
+        let sandbox = sandbox.clone();
+        async move { sandbox.exec_input(reading(&["pages.test"], &command)).await }
+    });
+    origins.met(&format!("{word}-last")).await;
+    for kind in &kinds {
+        let ended = || {
+            let seen = origins.seen(kind);
+            std::future::ready((seen.len() == GONE && seen.iter().all(|s| s.ended.is_some())).then_some(()))
+        };
+        eventually(&format!("every {kind} has ended at its origin, the fence still open"), ended).await;
+    }
+    gate.open();
+    assert_eq!(done(exec.await.expect("the call was not cancelled")).receipt.tail, "200");
+    assert_eq!(sandbox.denials().await, [], "none was cut, none was one too many");
 }
 
 async fn one_request_over_the_bound_is_refused_and_recorded(world: Arc<World>) {

@@ -3,6 +3,7 @@
 
 pub mod authority;
 pub mod classify;
+mod copy;
 pub mod denials;
 pub mod dns;
 pub mod relay;

@@ -7,6 +7,7 @@
 
 use super::authority::Authority;
 use super::classify::{Speaks, classify};
+use super::copy;
 use super::denials::Denials;
 use super::dns::{self, MAX_QUERY_BYTES, Names};
 use super::worker::{self, Named, Refused};
@@ -17,7 +18,7 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio_rustls::LazyConfigAcceptor;
@@ -27,8 +28,6 @@ pub const MAX_CONNECTIONS: usize = 512;
 /// What the kernel may keep of an answer on its way to a client. A request that is cut still delivers what is kept
 /// anywhere on the way: a client that reads slowly must not find megabytes of it.
 const KEPT_BYTES: usize = 16 * 1024;
-/// Moved at once, in either direction. It is kept while a client does not read, so it counts like the above.
-const COPY_BYTES: usize = 32 * 1024;
 /// A client that says nothing for that long waits for its server to speak first, or is no client of HTTP.
 pub const SILENCE: Duration = Duration::from_secs(2);
 /// A head, or a TLS handshake, that is not whole by then is refused.
@@ -134,7 +133,7 @@ impl Relay {
                 let host =
                     host.or_else(|| name.map(str::to_owned)).unwrap_or_else(|| destination.ip().to_string());
                 let outside = worker::tunnel(port, destination, Named::Host(&host)).await?;
-                copy(inside, outside).await;
+                copy::both_ways(inside, outside).await;
                 Ok(())
             }
             Speaks::Tls => self.open_tls(inside, destination, port).await,
@@ -160,7 +159,7 @@ impl Relay {
         let config = self.authority.server(&name).map_err(|_| Refusal::Tls)?;
         let handshake = tokio::time::timeout(HANDSHAKE_DEADLINE, hello.into_stream(config)).await;
         let Ok(Ok(inside)) = handshake else { return Err(Refusal::Tls) };
-        copy(inside, outside).await;
+        copy::both_ways(inside, outside).await;
         Ok(())
     }
 
@@ -241,10 +240,6 @@ async fn first_bytes(stream: &mut TcpStream) -> Result<(Bytes, Speaks), Refusal>
     }
 }
 
-async fn copy(mut inside: impl AsyncRead + AsyncWrite + Unpin, mut outside: TcpStream) {
-    let _ = tokio::io::copy_bidirectional_with_sizes(&mut inside, &mut outside, COPY_BYTES, COPY_BYTES).await;
-}
-
 /// Where the connection was meant to go before it was redirected.
 fn original_destination(stream: &TcpStream) -> Option<SocketAddrV4> {
     let destination = rustix::net::sockopt::ip_original_dst(stream).ok()?;
@@ -253,6 +248,6 @@ fn original_destination(stream: &TcpStream) -> Option<SocketAddrV4> {
 }
 
 /// Makes the coming close a reset instead of an orderly end.
-fn reset(stream: &TcpStream) {
+pub(super) fn reset(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }

@@ -1,0 +1,68 @@
+//! Moves bytes both ways between a client inside and the Worker.
+//!
+//! A client that has gone must be seen to have gone, or its request goes on for nobody. workerd notices a reset at once,
+//! an orderly end only when it writes. So the way to it is reset when the client's side broke off, or ended and nothing
+//! came for it a while after: who merely has no more to say still gets its answer.
+
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Moved at once, in either direction. It is kept while a client does not read, so it counts as what a cut request still
+/// delivers.
+const COPY_BYTES: usize = 32 * 1024;
+/// How long a client that has ended its side waits for the next byte of an answer.
+const HALF_CLOSED_PATIENCE: Duration = Duration::from_secs(5);
+
+pub async fn both_ways(inside: impl AsyncRead + AsyncWrite + Unpin, mut outside: TcpStream) {
+    let (mut inside_reads, mut inside_writes) = tokio::io::split(inside);
+    let (mut outside_reads, mut outside_writes) = outside.split();
+    let (sent, came) = (AtomicU64::new(0), AtomicU64::new(0));
+    let gone = {
+        let mut there = pin!(one_way(&mut inside_reads, &mut outside_writes, &sent));
+        let mut back = pin!(one_way(&mut outside_reads, &mut inside_writes, &came));
+        tokio::select! {
+            ended = &mut there => match ended {
+                Err(_) => true,
+                Ok(()) => loop {
+                    let before = came.load(Ordering::Relaxed);
+                    match tokio::time::timeout(HALF_CLOSED_PATIENCE, &mut back).await {
+                        Ok(ended) => break ended.is_err(),
+                        Err(_) if came.load(Ordering::Relaxed) == before => break true,
+                        Err(_) => {}
+                    }
+                },
+            },
+            ended = &mut back => match ended {
+                Err(_) => true,
+                // The answer is out; what the client still says is taken until it has heard so.
+                Ok(()) => there.await.is_err(),
+            },
+        }
+    };
+    if gone {
+        super::relay::reset(&outside);
+    }
+}
+
+/// Until the end of one side, which the other side is told.
+async fn one_way(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    moved: &AtomicU64,
+) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        if count == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(buffer.get(..count).unwrap_or_default()).await?;
+        // What TLS still holds back goes out before the next wait.
+        to.flush().await?;
+        moved.fetch_add(1, Ordering::Relaxed);
+    }
+}
