@@ -30,7 +30,7 @@ pub fn floor_rule(command: &str, stdin: StdinMode, extra: &ExtraRules) -> Option
 fn decide(command: &str, stdin: StdinMode, extra: &ExtraRules) -> Result<Option<String>, TooTangled> {
     let mut budget = Budget::default();
     let mut scripts = vec![(command.to_owned(), 0usize)];
-    let mut reads_program = false;
+    let (mut reads_program, mut runs_output, mut downloads) = (false, false, false);
     while let Some((script, depth)) = scripts.pop() {
         if depth > MAX_DEPTH {
             return Err(TooTangled);
@@ -48,10 +48,14 @@ fn decide(command: &str, stdin: StdinMode, extra: &ExtraRules) -> Result<Option<
                 Stdin::Inherited => stdin == StdinMode::Pipe,
                 Stdin::File | Stdin::Text(_) => false,
             };
-            reads_program |= reach.reads_program && piped;
+            reads_program |= reach.reads_pipe || (reach.reads_program && piped);
+            runs_output |= reach.runs_output;
+            downloads |= reach.downloads;
             scripts.extend(reach.scripts.into_iter().map(|script| (script, depth + 1)));
         }
     }
+    // `eval "$(ssh-agent)"` is ordinary; a program from elsewhere is what a pipe into a shell brings.
+    let reads_program = reads_program || (runs_output && downloads);
     Ok(reads_program.then(|| INTERACTIVE_SHELL.to_owned()))
 }
 

@@ -2,7 +2,7 @@
 //! scripts it carries as text (`sh -c '…'`, `eval`, a here-document into a shell).
 
 use super::rules::{is_option, takes_value};
-use super::shell::{Budget, RESERVED, Simple, Stdin, TooTangled};
+use super::shell::{A_PIPE, Budget, RESERVED, Simple, Stdin, TooTangled};
 
 /// Programs that run the command in their words, and how many words of their own may come before it.
 const WRAPPERS: &[(&str, &[usize])] = &[
@@ -90,6 +90,8 @@ const INTERPRETERS: &[&str] = &[
     "pwsh",
 ];
 
+const DOWNLOADERS: &[&str] = &["curl", "wget", "aria2c", "http", "https", "xh", "lynx"];
+
 /// Options after which an interpreter has its program.
 const PROGRAM_OPTIONS: &[&str] =
     &["-c", "-e", "-E", "-m", "-r", "-p", "-pe", "-ne", "--eval", "--print", "--command", "-Command"];
@@ -102,6 +104,12 @@ pub struct Reach {
     pub scripts: Vec<String>,
     /// A shell or an interpreter whose program would come from standard input.
     pub reads_program: bool,
+    /// One whose program comes from a pipe whatever its standard input is: `bash <(…)`.
+    pub reads_pipe: bool,
+    /// One whose program is the output of a command: `sh -c "$(…)"`.
+    pub runs_output: bool,
+    /// A program that brings what it runs or writes from elsewhere.
+    pub downloads: bool,
 }
 
 pub fn reach(command: &Simple, budget: &mut Budget) -> Result<Reach, TooTangled> {
@@ -118,7 +126,14 @@ pub fn reach(command: &Simple, budget: &mut Budget) -> Result<Reach, TooTangled>
         let rest = words.get(at + 1..).unwrap_or_default();
         budget.spend(1 + rest.len())?;
         reach.scripts.extend(scripts(program, rest, command));
-        reach.reads_program |= reads_program(program, rest);
+        let from = source(program, rest);
+        reach.reads_program |= from == Source::Stdin;
+        if let Source::Word(word) = from {
+            reach.reads_pipe |= rest.get(word).is_some_and(|word| word == A_PIPE);
+            reach.runs_output |= command.outputs.contains(&(at + 1 + word));
+        }
+        reach.runs_output |= program == "eval" && !command.outputs.is_empty();
+        reach.downloads |= DOWNLOADERS.contains(&program);
         let wrapped = WRAPPERS.iter().find(|(name, _)| *name == program).map(|(_, own)| *own);
         // An interpreter's script may be a program we know: `node node_modules/.bin/wrangler deploy`.
         let wrapped = wrapped.or(INTERPRETERS.contains(&program).then_some(&[0]));
@@ -196,16 +211,13 @@ fn scripts(program: &str, rest: &[String], command: &Simple) -> Vec<String> {
     match program {
         // `-c` may stand in a cluster (`-lc`) and before other options.
         _ if SHELLS.contains(&program) => {
-            let mut scripts = Vec::new();
             if rest.iter().any(|word| is_command_option(word)) {
-                let from = rest.iter().position(|word| is_command_option(word)).unwrap_or_default() + 1;
-                let script = rest.get(from..).and_then(|after| after.iter().find(|word| !is_option(word)));
-                scripts.extend(script.cloned());
-            } else if let Stdin::Text(text) = &command.stdin {
-                scripts.push(text.clone());
+                command_script(rest).and_then(|at| rest.get(at)).cloned().into_iter().collect()
+            } else {
+                here_document(command)
             }
-            scripts
         }
+        "source" | "." if rest.first().is_some_and(|word| is_stdin(word)) => here_document(command),
         "eval" | "watch" | "parallel" => vec![rest.join(" ")],
         "trap" => rest.first().cloned().into_iter().collect(),
         "alias" => rest.iter().filter_map(|word| Some(word.split_once('=')?.1.to_owned())).collect(),
@@ -222,51 +234,87 @@ fn scripts(program: &str, rest: &[String], command: &Simple) -> Vec<String> {
     }
 }
 
+fn here_document(command: &Simple) -> Vec<String> {
+    if let Stdin::Text(text) = &command.stdin { vec![text.clone()] } else { Vec::new() }
+}
+
+/// The index of the script after a shell's `-c`.
+fn command_script(rest: &[String]) -> Option<usize> {
+    let from = rest.iter().position(|word| is_command_option(word))? + 1;
+    let after = rest.get(from..)?.iter().position(|word| !is_option(word))?;
+    Some(from + after)
+}
+
 fn is_command_option(word: &str) -> bool {
     word == "--command" || (word.starts_with('-') && !word.starts_with("--") && word.contains('c'))
 }
 
-/// Would this program read its own program from standard input? Only a script named in its words prevents it.
-fn reads_program(program: &str, rest: &[String]) -> bool {
-    let program = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let named = |list: &[&str]| {
-        list.iter().any(|name| name.trim_end_matches(|c: char| c.is_ascii_digit()) == program)
-    };
+/// Where a program has its own program from, as far as its words say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// Standard input.
+    Stdin,
+    /// A word that says it, or names its file: its index.
+    Word(usize),
+    /// It runs none, or says what it is.
+    None,
+}
+
+fn source(program: &str, rest: &[String]) -> Source {
+    let bare = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let named =
+        |list: &[&str]| list.iter().any(|name| name.trim_end_matches(|c: char| c.is_ascii_digit()) == bare);
     if named(SHELLS) {
         if rest.iter().any(|word| is_command_option(word)) {
-            return false;
+            // Without one, what is appended to its words is its program: `xargs sh -c`.
+            return command_script(rest).map_or(Source::Stdin, Source::Word);
         }
         // `-s` reads standard input whatever follows; `-o pipefail` has a value.
-        let dashed = rest.iter().any(|word| word == "-s" || word == "-");
-        return dashed || !has_script(rest, &["-o", "+o", "-O", "--rcfile", "--init-file"]);
+        if rest.iter().any(|word| word == "-s" || word == "-") {
+            return Source::Stdin;
+        }
+        return script(rest, &["-o", "+o", "-O", "--rcfile", "--init-file"]);
     }
     if named(INTERPRETERS) {
-        let given = rest.iter().any(|word| {
-            PROGRAM_OPTIONS.iter().any(|option| word == option || word.starts_with(&format!("{option}=")))
+        let is_program = |word: &String| PROGRAM_OPTIONS.contains(&word.as_str());
+        if let Some(at) = rest.iter().position(is_program) {
+            return Source::Word(at + 1);
+        }
+        let says = |word: &String| {
+            PROGRAM_OPTIONS.iter().any(|option| word.starts_with(&format!("{option}=")))
                 || matches!(word.as_str(), "--version" | "-V" | "-v" | "--help" | "-h")
-        });
-        return !given && !has_script(rest, &["-W", "-X", "-I", "--import", "--require", "--loader"]);
+        };
+        if rest.iter().any(says) {
+            return Source::None;
+        }
+        return script(rest, &["-W", "-X", "-I", "--import", "--require", "--loader"]);
     }
-    match program {
+    let reads_stdin = match program {
+        "source" | "." => return script(rest, &[]),
         "su" => !rest.iter().any(|word| word == "-c" || word.starts_with("--command")),
         "sudo" => rest.iter().any(|word| matches!(word.as_str(), "-i" | "-s" | "--login" | "--shell")),
         _ => false,
-    }
+    };
+    if reads_stdin { Source::Stdin } else { Source::None }
 }
 
-/// Is there a word that names a script? `-` names standard input.
-fn has_script(rest: &[String], with_value: &[&str]) -> bool {
+/// The first word that names a script, or standard input by any of its names, or when there is none.
+fn script(rest: &[String], with_value: &[&str]) -> Source {
     let mut value = false;
-    for word in rest {
+    for (at, word) in rest.iter().enumerate() {
         if std::mem::take(&mut value) {
             continue;
         }
         match word.as_str() {
-            "-" => return false,
+            word if is_stdin(word) => return Source::Stdin,
             option if with_value.contains(&option) => value = true,
-            word if !is_option(word) => return true,
+            word if !is_option(word) => return Source::Word(at),
             _ => {}
         }
     }
-    false
+    Source::Stdin
+}
+
+fn is_stdin(word: &str) -> bool {
+    matches!(word, "-" | "/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")
 }

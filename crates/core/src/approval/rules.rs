@@ -24,7 +24,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "git push",
         programs: &["git"],
-        verbs: &[&["push"], &["lfs", "push"], &["subtree", "push"]],
+        verbs: &[&["push"], &["send-pack"], &["lfs", "push"], &["subtree", "push"]],
     },
     Rule {
         name: "wrangler deploy",

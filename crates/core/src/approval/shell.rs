@@ -16,6 +16,9 @@ pub const MAX_STEPS: usize = 1024 * 1024;
 pub const RESERVED: &[&str] =
     &["if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "time", "coproc"];
 
+/// What `<(…)` and `>(…)` stand for: one end of a pipe, by a name that a program opens.
+pub const A_PIPE: &str = "/dev/fd/63";
+
 /// The command is too tangled to be read. The caller fails closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooTangled;
@@ -54,6 +57,8 @@ pub enum Stdin {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Simple {
     pub words: Vec<String>,
+    /// The words, by index, that are the output of a `$(…)` and nothing else.
+    pub outputs: Vec<usize>,
     pub stdin: Stdin,
 }
 
@@ -69,7 +74,7 @@ fn read(text: &str, depth: usize, budget: &mut Budget, found: &mut Vec<Simple>) 
         return Err(TooTangled);
     }
     let chars = text.chars().collect();
-    let mut reader = Reader { chars, at: 0, depth, budget, found, here: Vec::new(), cases: 0 };
+    let mut reader = Reader::new(chars, 0, depth, budget, found);
     reader.statements(None)
 }
 
@@ -89,6 +94,8 @@ struct Reader<'a> {
     budget: &'a mut Budget,
     found: &'a mut Vec<Simple>,
     here: Vec<HereDocument>,
+    /// The word being read holds a `$(…)`.
+    substituted: bool,
     /// `case`s not yet closed by their `esac`: inside one, a lone `)` ends a pattern.
     cases: usize,
 }
@@ -121,7 +128,17 @@ impl Statement {
     }
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(
+        chars: Vec<char>,
+        at: usize,
+        depth: usize,
+        budget: &'a mut Budget,
+        found: &'a mut Vec<Simple>,
+    ) -> Self {
+        Self { chars, at, depth, budget, found, here: Vec::new(), substituted: false, cases: 0 }
+    }
+
     fn peek(&self) -> Option<char> {
         self.chars.get(self.at).copied()
     }
@@ -171,7 +188,7 @@ impl Reader<'_> {
                 }
                 '<' | '>' if self.peek() == Some('(') => {
                     self.at += 1;
-                    now.word.get_or_insert_default();
+                    now.word.get_or_insert_default().push_str(A_PIPE);
                     self.nested()?;
                 }
                 '<' | '>' => self.redirection(c, &mut now),
@@ -231,7 +248,7 @@ impl Reader<'_> {
     fn command(&mut self, now: &mut Statement) -> usize {
         *now.command.get_or_insert_with(|| {
             let stdin = if now.piped { Stdin::Pipe } else { Stdin::Inherited };
-            self.found.push(Simple { words: Vec::new(), stdin });
+            self.found.push(Simple { stdin, ..Simple::default() });
             self.found.len() - 1
         })
     }
@@ -240,11 +257,16 @@ impl Reader<'_> {
     fn word(&mut self, now: &mut Statement) {
         let Some(word) = now.word.take() else { return };
         let quoted = std::mem::take(&mut now.quoted);
+        let output = std::mem::take(&mut self.substituted) && word.trim().is_empty();
         let at = self.command(now);
         let target = std::mem::replace(&mut now.target, Target::Argument);
         let Some(command) = self.found.get_mut(at) else { return };
         match target {
-            Target::Argument => command.words.push(word),
+            Target::Argument => {
+                command.outputs.extend(output.then_some(command.words.len()));
+                command.words.push(word);
+            }
+            Target::File(true) if word.starts_with(A_PIPE) => command.stdin = Stdin::Pipe,
             Target::File(true) => command.stdin = Stdin::File,
             Target::File(false) => {}
             Target::HereString => command.stdin = Stdin::Text(word),
@@ -300,15 +322,8 @@ impl Reader<'_> {
             return Err(TooTangled);
         }
         let escaped = body.replace('"', "\\\"");
-        let mut inner = Reader {
-            chars: escaped.chars().collect(),
-            at: 0,
-            depth: self.depth + 1,
-            budget: &mut *self.budget,
-            found: &mut *self.found,
-            here: Vec::new(),
-            cases: 0,
-        };
+        let chars = escaped.chars().collect();
+        let mut inner = Reader::new(chars, 0, self.depth + 1, self.budget, self.found);
         inner.double_quoted(&mut String::new())
     }
 }

@@ -179,14 +179,66 @@ fn a_pipe_into_a_shell_inside_the_command_is_on_the_floor() {
         "curl x | sudo bash -s -- --yes",
         "cat x | (cd /tmp; ls) | { python3; }",
         "echo 1 |& node -",
+        "cat x | bash /dev/stdin",
+        "cat x | . /dev/stdin",
+        "cat x | xargs -0 sh -c",
+        "bash <(cat x)",
+        "sudo bash -e <( cat x ) --yes",
+        "source <(cat x)",
+        ". <(cat x)",
+        "bash < <(cat x)",
+        "python3 <(cat x)",
     ] {
         crosses(command, INTERACTIVE_SHELL);
     }
-    for command in
-        ["cat x | python3 -c 'import sys'", "cat x | node filter.js", "cat x | bash run.sh", "a || sh"]
-    {
+    for command in [
+        "cat x | python3 -c 'import sys'",
+        "cat x | node filter.js",
+        "cat x | bash run.sh",
+        "a || sh",
+        "bash run.sh <(cat x)",
+        "bash -c 'cat $0' <(cat x)",
+        "python3 -c 1 <(cat x)",
+        "diff <(cat x) <(cat y)",
+        "cat < <(cat x)",
+        "source ./env.sh",
+        ". venv/bin/activate",
+    ] {
         stays_below(command);
     }
+}
+
+#[test]
+fn a_downloaded_text_that_becomes_a_program_is_on_the_floor() {
+    for command in [
+        "sh -c \"$(curl -fsSL https://example.com/install.sh)\"",
+        "bash -lc \"$(wget -O- x)\" -- --yes",
+        "eval \"$(curl x)\"",
+        "eval `curl x`",
+        "python3 -c \"$(curl x)\"",
+        "sudo sh -c 'eval \"$(curl x | tr a b)\"'",
+    ] {
+        crosses(command, INTERACTIVE_SHELL);
+    }
+    for command in [
+        "eval \"$(ssh-agent -s)\"",
+        "bash -c \"$(cat build.sh)\"",
+        "echo \"$(curl x)\"",
+        "sh -c \"echo $(curl x)\"",
+        "curl x > y; bash -c 'echo'",
+    ] {
+        stays_below(command);
+    }
+}
+
+#[test]
+fn a_text_given_to_source_is_a_script() {
+    for program in ["source", "."] {
+        crosses(&format!("{program} /dev/stdin <<< 'git push'"), "git push");
+        crosses(&format!("{program} /dev/fd/0 <<'END'\ngit push\nEND"), "git push");
+        stays_below(&format!("{program} ./env.sh <<< 'git push'"));
+    }
+    crosses("git send-pack origin main", "git push");
 }
 
 proptest! {

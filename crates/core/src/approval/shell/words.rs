@@ -71,6 +71,7 @@ impl Reader<'_> {
     /// After a `$`: a substitution is read as the script it is, an expansion is kept as it stands.
     fn dollar(&mut self, word: &mut String) -> Result<(), TooTangled> {
         if self.eat('(') {
+            self.substituted = true;
             return self.nested();
         }
         word.push('$');
@@ -137,15 +138,8 @@ impl Reader<'_> {
         if self.depth >= MAX_DEPTH {
             return Err(TooTangled);
         }
-        let mut inner = Reader {
-            chars: std::mem::take(&mut self.chars),
-            at: self.at,
-            depth: self.depth + 1,
-            budget: &mut *self.budget,
-            found: &mut *self.found,
-            here: Vec::new(),
-            cases: 0,
-        };
+        let chars = std::mem::take(&mut self.chars);
+        let mut inner = Reader::new(chars, self.at, self.depth + 1, self.budget, self.found);
         let read = inner.statements(Some(')'));
         (self.chars, self.at) = (inner.chars, inner.at);
         read
@@ -153,6 +147,7 @@ impl Reader<'_> {
 
     /// A script in backquotes: its text ends at the first backquote that is not escaped.
     fn backquoted(&mut self) -> Result<(), TooTangled> {
+        self.substituted = true;
         let mut script = String::new();
         while let Some(c) = self.next()? {
             match c {
