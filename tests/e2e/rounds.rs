@@ -246,8 +246,10 @@ fn judge_what_left(world: &World, jobs: &[Job], met: &[Fault]) {
         let once = job.work != Work::Long;
         assert!(!once || seen.len() <= 1, "{} called {} times; faults {met:?}", job.key, seen.len());
         if let Told::Ended(exec) = &job.told {
-            // Without the runtime nothing is let out, and the command goes on.
-            let due = exec.receipt.end == ReceiptEnd::Exited && !met.contains(&Fault::RuntimeKilled);
+            // Without the runtime nothing is let out, nor once an abort has closed the grant; the command goes on.
+            let closed =
+                met.iter().any(|fault| matches!(fault, Fault::RuntimeKilled | Fault::AbortMeanwhile));
+            let due = exec.receipt.end == ReceiptEnd::Exited && !closed;
             assert!(!due || seen.len() == 1, "{} ran and its call did not arrive; faults {met:?}", job.key);
         }
     }
