@@ -40,18 +40,18 @@ mod world;
 
 use libtest_mimic::{Arguments, Conclusion};
 
-/// Tests mostly wait for the parts under test; the parts share the machine.
-const TESTS_AT_ONCE: usize = 4;
-
 fn main() {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(TESTS_AT_ONCE);
-    run(&arguments).exit();
+    run(Arguments::from_args()).exit();
 }
 
-fn run(arguments: &Arguments) -> Conclusion {
+fn run(mut arguments: Arguments) -> Conclusion {
     let world = world::Worlds::new();
+    // What takes longest begins first.
     let cases = [
+        rounds::tests(),
+        reap::tests(),
+        admission::tests(),
+        lifetimes::tests(),
         fences::tests(),
         detached::tests(),
         tickets::tests(),
@@ -61,18 +61,14 @@ fn run(arguments: &Arguments) -> Conclusion {
         configuration::tests(),
         restarts::tests(),
         aborts::tests(),
-        admission::tests(),
         approvals::tests(),
         artifacts::tests(),
         input::tests(),
         inside::tests(),
         keys::tests(),
-        lifetimes::tests(),
         migrations::tests(),
         registry::tests(),
-        reap::tests(),
         faults::tests(),
-        rounds::tests(),
         panics::tests(),
         canary::tests(),
         clones::tests(),
@@ -83,8 +79,11 @@ fn run(arguments: &Arguments) -> Conclusion {
         trail::tests(),
         vanished::tests(),
     ];
-    let trials = cases.into_iter().flatten().map(|case| world.trial(case)).collect();
-    let conclusion = libtest_mimic::run(arguments, trials);
+    let trials: Vec<_> = cases.into_iter().flatten().map(|case| world.trial(case)).collect();
+    // A test's thread waits until the world has room for it.
+    arguments.test_threads.get_or_insert(trials.len());
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    world.tell_slowest();
     world.end();
     conclusion
 }

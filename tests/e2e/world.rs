@@ -14,14 +14,16 @@ use serde_json::json;
 use std::panic::AssertUnwindSafe;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OnceCell, Semaphore};
 
 /// No test may take longer, whatever it waits for, unless it says so itself.
 pub const TEST_DEADLINE: Duration = Duration::from_secs(120);
-/// Stacks beside the shared one: starting one costs more than most tests.
-const OWN_STACKS_AT_ONCE: usize = 2;
+/// Tests that have a stack each: they wait most of their time, for leases and deadlines.
+const OWN_STACKS_AT_ONCE: usize = 3;
+/// Tests on the shared stacks, beside those. Each kind has its own bound, so that none keeps the other from going on.
+const SHARED_AT_ONCE: usize = 3;
 
 pub struct Case {
     pub name: String,
@@ -134,8 +136,14 @@ pub struct Worlds {
     shared: Shared,
     with_origins: Shared,
     mirrored: Shared,
-    own: Arc<Semaphore>,
+    own_at_once: Arc<Semaphore>,
+    shared_at_once: Arc<Semaphore>,
+    took: Took,
 }
+
+/// How long each test ran, waiting for a stack not counted.
+type Took = Arc<Mutex<Vec<(Duration, String)>>>;
+const SLOWEST_TOLD: usize = 12;
 
 impl Worlds {
     pub fn new() -> Self {
@@ -145,12 +153,18 @@ impl Worlds {
             shared: Arc::default(),
             with_origins: Arc::default(),
             mirrored: Arc::default(),
-            own: Semaphore::new(OWN_STACKS_AT_ONCE).into(),
+            own_at_once: Semaphore::new(OWN_STACKS_AT_ONCE).into(),
+            shared_at_once: Semaphore::new(SHARED_AT_ONCE).into(),
+            took: Arc::default(),
         }
     }
 
     pub fn trial(&self, case: Case) -> Trial {
-        let (runtime, own) = (self.runtime.clone(), self.own.clone());
+        let (runtime, took) = (self.runtime.clone(), self.took.clone());
+        let at_once = match case.stack {
+            Which::Own(_) => self.own_at_once.clone(),
+            Which::Shared | Which::WithOrigins | Which::Mirrored => self.shared_at_once.clone(),
+        };
         let (shared, setup): (_, fn() -> Setup) = match case.stack {
             Which::WithOrigins => (self.with_origins.clone(), with_origins),
             Which::Mirrored => (self.mirrored.clone(), mirrored),
@@ -158,17 +172,17 @@ impl Worlds {
         };
         Trial::test(case.name.clone(), move || {
             let test = async {
+                let _permit = at_once.acquire().await.map_err(|e| e.to_string())?;
                 match case.stack {
                     Which::Shared | Which::WithOrigins | Which::Mirrored => {
                         let start = || async { Stack::start(setup()).await.map(Arc::new) };
                         let stack = shared.get_or_try_init(start).await.map_err(|e| format!("{e:#}"))?;
-                        run(stack.clone(), &case).await
+                        run(stack.clone(), &case, &took).await
                     }
                     Which::Own(setup) => {
-                        let _permit = own.acquire().await.map_err(|e| e.to_string())?;
                         let stack = Stack::start(setup()).await.map_err(|e| format!("{e:#}"))?;
                         let stack = Arc::new(stack);
-                        let outcome = run(stack.clone(), &case).await;
+                        let outcome = run(stack.clone(), &case, &took).await;
                         end(stack).await;
                         outcome
                     }
@@ -176,6 +190,15 @@ impl Worlds {
             };
             runtime.block_on(test).map_err(Failed::from)
         })
+    }
+
+    /// The tests to look at when a run is slow.
+    pub fn tell_slowest(&self) {
+        let mut took = std::mem::take(&mut *self.took.lock().expect("nobody panics while holding this"));
+        took.sort_by(|a, b| b.cmp(a));
+        for (time, name) in took.iter().take(SLOWEST_TOLD) {
+            println!("{:6.1} s  {name}", time.as_secs_f64());
+        }
     }
 
     /// Ends the shared stacks. Their tests are over: no other handle of them is left.
@@ -197,12 +220,14 @@ async fn end(stack: Arc<Stack>) {
     }
 }
 
-async fn run(stack: Arc<Stack>, case: &Case) -> Result<(), String> {
+async fn run(stack: Arc<Stack>, case: &Case, took: &Took) -> Result<(), String> {
+    let begun = Instant::now();
     let world = Arc::new(World { stack: stack.clone(), sandboxes: Mutex::default() });
     let guarded =
         AssertUnwindSafe(tokio::time::timeout(case.deadline, (case.run)(world.clone()))).catch_unwind().await;
     // A stack that the test killed has nothing left to abort; that this fails then is no finding.
     let aborted = AssertUnwindSafe(world.abort_all()).catch_unwind().await;
+    took.lock().expect("nobody panics while holding this").push((begun.elapsed(), case.name.clone()));
     match guarded {
         Ok(Ok(())) => aborted.map_err(|_| "its sandboxes could not be aborted".to_owned()),
         Ok(Err(_)) => Err(format!("not over within {:?}; logs in {}", case.deadline, stack.keep_logs())),
