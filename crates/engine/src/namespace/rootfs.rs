@@ -270,8 +270,11 @@ fn knobs() -> io::Result<()> {
         ("user/max_user_namespaces", "0", true),
         ("net/ipv4/ip_unprivileged_port_start", port_start.as_str(), false),
         // What a job's socket may keep unread grows no further by itself: it is what a cut request still delivers.
-        ("net/ipv4/tcp_rmem", "4096 32768 32768", false),
+        ("net/ipv4/tcp_rmem", "4096 65536 65536", false),
+        // Twice this is what the kernel takes it for: as much as above.
         ("net/core/rmem_max", "32768", false),
+        // Nothing is lost within a machine: what paces its segments, as BBR does, only makes them late.
+        ("net/ipv4/tcp_congestion_control", "reno", false),
     ] {
         match std::fs::write(format!("proc/sys/{knob}"), value) {
             Err(error) if needed => return Err(io::Error::new(error.kind(), format!("{knob}: {error}"))),

@@ -27,7 +27,7 @@ use tokio_rustls::LazyConfigAcceptor;
 pub const MAX_CONNECTIONS: usize = 512;
 /// What the kernel may keep of an answer on its way to a client. A request that is cut still delivers what is kept
 /// anywhere on the way: a client that reads slowly must not find megabytes of it.
-const KEPT_BYTES: usize = 16 * 1024;
+const KEPT_BYTES: usize = 32 * 1024;
 /// A client that says nothing for that long waits for its server to speak first, or is no client of HTTP.
 pub const SILENCE: Duration = Duration::from_secs(2);
 /// A head, or a TLS handshake, that is not whole by then is refused.
