@@ -23,7 +23,7 @@ pub const TEST_DEADLINE: Duration = Duration::from_secs(120);
 /// Tests that have a stack each: they wait most of their time, for leases and deadlines.
 const OWN_STACKS_AT_ONCE: usize = 3;
 /// Tests on the shared stacks, beside those. Each kind has its own bound, so that none keeps the other from going on.
-const SHARED_AT_ONCE: usize = 3;
+const SHARED_AT_ONCE: usize = 2;
 
 pub struct Case {
     pub name: String,

@@ -3,6 +3,9 @@
     dial URL…              asks for every URL every 50 ms, each on a connection of its own, for ever
     deaf URL               the same, and ignores TERM
     crowd COUNT HOST PATH  asks so often at once, as soon as it is let out, and waits for the answers
+    leave WORD COUNT BATCH HOST PATH
+                           asks so often, a batch at a time, and goes without an answer when the file /witness/WORD-0
+                           (-1, and so on) shows up
     keep WORD HOST PATH    asks every 50 ms on one connection from when it is let out, and says how that ended
     drain WORD HOST PATH PAUSE
                            downloads, waiting between reads, and says how much came after the end that the file
@@ -104,16 +107,22 @@ def deaf(url):
     dial([url])
 
 
-def leave(count, host, path):
-    """So many requests, fifty at a time, whose client waits half a second and goes."""
+def leave(word, count, batch, host, path):
+    """So many requests, a batch at a time, whose clients go when the file /witness/WORD-BATCH says that all have arrived."""
 
-    def one():
-        with opened(host) as stream:
-            stream.sendall(get(host, path))
-            time.sleep(0.5)
+    def one(released):
+        while True:
+            try:
+                with opened(host) as stream:
+                    stream.sendall(get(host, path))
+                    while not os.path.exists(released):
+                        time.sleep(0.01)
+                    return
+            except OSError:
+                time.sleep(0.05)
 
-    for _ in range(int(count) // 50):
-        threads = [threading.Thread(target=one) for _ in range(50)]
+    for at in range(int(count) // int(batch)):
+        threads = [threading.Thread(target=one, args=(f"/witness/{word}-{at}",)) for _ in range(int(batch))]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -3,7 +3,7 @@
 
 use super::{Fence, client, reading};
 use crate::world::{World, tests};
-use ringfence_e2e::eventually::eventually;
+use ringfence_e2e::eventually::{eventually, until};
 use ringfence_e2e::facade::{done, fresh_word, long_sleep, now_ms};
 use ringfence_wire::contract::DetachedStatus;
 use ringfence_wire::supervisor::TeardownMode;
@@ -60,11 +60,17 @@ async fn a_hundred_slow_requests_keep_neither_status_nor_teardown_waiting(world:
 
 async fn requests_whose_clients_have_gone_are_over_and_make_room(world: Arc<World>) {
     const GONE: usize = 300;
+    const BATCH: usize = 50;
     let _alone = ONE_CROWD.lock().await;
     let (sandbox, word, origins) = (world.sandbox().await, fresh_word(), world.stack.origins());
     // Before their answer, and after its head: an origin that says nothing more writes to nobody.
-    let kinds = [format!("{word}-before/slow-60000"), format!("{word}-within/quiet-chunked")];
-    let asks = |path: &str| format!("({}); ", client(&world, &format!("leave {GONE} pages.test /{path}")));
+    let kinds = [
+        (format!("{word}-before"), format!("{word}-before/slow-{SLOW_MS}")),
+        (format!("{word}-within"), format!("{word}-within/quiet-chunked")),
+    ];
+    let asks = |(name, path): &(String, String)| {
+        format!("({}); ", client(&world, &format!("leave {name} {GONE} {BATCH} pages.test /{path}")))
+    };
     let gate = world.stack.witness().gate();
     let last =
         format!("curl -s -o /dev/null -w '%{{http_code}}' https://pages.test/{word}-last; {}", gate.wait());
@@ -73,13 +79,17 @@ async fn requests_whose_clients_have_gone_are_over_and_make_room(world: Arc<Worl
         let sandbox = sandbox.clone();
         async move { sandbox.exec_input(reading(&["pages.test"], &command)).await }
     });
+    for (name, path) in &kinds {
+        for at in 0..GONE / BATCH {
+            let arrived = || origins.seen(path).len() == (at + 1) * BATCH;
+            until(&format!("batch {at} of {name} has arrived"), arrived).await;
+            world.stack.witness().show(&format!("{name}-{at}"), "");
+        }
+    }
     origins.met(&format!("{word}-last")).await;
-    for kind in &kinds {
-        let ended = || {
-            let seen = origins.seen(kind);
-            std::future::ready((seen.len() == GONE && seen.iter().all(|s| s.ended.is_some())).then_some(()))
-        };
-        eventually(&format!("every {kind} has ended at its origin, the fence still open"), ended).await;
+    for (_, path) in &kinds {
+        let ended = || origins.seen(path).iter().all(|seen| seen.ended.is_some());
+        until(&format!("every {path} has ended at its origin, the fence still open"), ended).await;
     }
     gate.open();
     assert_eq!(done(exec.await.expect("the call was not cancelled")).receipt.tail, "200");

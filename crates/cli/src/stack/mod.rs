@@ -14,6 +14,7 @@ pub mod guard;
 mod guarded;
 pub mod interrupt;
 mod options;
+mod port;
 pub mod processes;
 mod programs;
 mod ready;
@@ -35,7 +36,6 @@ use guarded::Guarded;
 use ringfence_client::Client;
 use secrets::Secrets;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,7 @@ impl Stack {
         let layout = Layout::make(&options)?;
         let secrets = Secrets::load_or_make(&options.run, &options.http_consumers)?;
         let prepared = options.prepare_workers(&secrets)?;
-        let port = pick_port(options.port)?;
+        let port = port::pick(options.port)?;
 
         progress("starting the engine");
         let mut engine = Guarded::start(programs::engine(&options, &layout)).await?;
@@ -291,14 +291,6 @@ async fn start_wrangler(
             Err(error)
         }
     }
-}
-
-/// Picks a free port where none is named. Something else could take it before wrangler does; wrangler then fails
-/// to start and says so.
-fn pick_port(wanted: u16) -> Result<u16, StackError> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted))
-        .map_err(|source| StackError::PortTaken { port: wanted, source })?;
-    Ok(listener.local_addr().map_err(StackError::Port)?.port())
 }
 
 /// wrangler's front proxy is the workerd whose entry socket is the port we gave.

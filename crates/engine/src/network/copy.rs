@@ -2,7 +2,9 @@
 //!
 //! A client that has gone must be seen to have gone, or its request goes on for nobody. workerd notices a reset at once,
 //! an orderly end only when it writes. So the way to it is reset when the client's side broke off, or ended and nothing
-//! came for it a while after: who merely has no more to say still gets its answer.
+//! came for it a while after: who merely has no more to say still gets its answer. A reset in the very moment in which a
+//! Worker's answer begins is lost on that Worker, and clients like to go when they have seen an answer begin: the reset
+//! comes when nothing was moving.
 
 use std::io;
 use std::pin::pin;
@@ -16,6 +18,10 @@ use tokio::net::TcpStream;
 const COPY_BYTES: usize = 32 * 1024;
 /// How long a client that has ended its side waits for the next byte of an answer.
 const HALF_CLOSED_PATIENCE: Duration = Duration::from_secs(5);
+/// Nothing moves if no byte of an answer came for that long.
+const STILL_FOR: Duration = Duration::from_millis(100);
+/// An answer that keeps coming meets the reset in the middle of its body, where it is not lost.
+const STILL_WITHIN: Duration = Duration::from_millis(300);
 
 pub async fn both_ways(inside: impl AsyncRead + AsyncWrite + Unpin, mut outside: TcpStream) {
     let (mut inside_reads, mut inside_writes) = tokio::io::split(inside);
@@ -44,8 +50,15 @@ pub async fn both_ways(inside: impl AsyncRead + AsyncWrite + Unpin, mut outside:
         }
     };
     if gone {
+        let _ = tokio::time::timeout(STILL_WITHIN, still(&mut outside)).await;
         super::relay::reset(&outside);
     }
+}
+
+/// Reads what still comes, for nobody, until nothing more does.
+async fn still(outside: &mut TcpStream) {
+    let mut buffer = vec![0; COPY_BYTES];
+    while let Ok(Ok(1..)) = tokio::time::timeout(STILL_FOR, outside.read(&mut buffer)).await {}
 }
 
 /// Until the end of one side, which the other side is told.
