@@ -19,9 +19,9 @@ const COPY_BYTES: usize = 32 * 1024;
 /// How long a client that has ended its side waits for the next byte of an answer.
 const HALF_CLOSED_PATIENCE: Duration = Duration::from_secs(5);
 /// Nothing moves if no byte of an answer came for that long.
-const STILL_FOR: Duration = Duration::from_millis(100);
+const STILL_FOR: Duration = Duration::from_millis(250);
 /// An answer that keeps coming meets the reset in the middle of its body, where it is not lost.
-const STILL_WITHIN: Duration = Duration::from_millis(300);
+const STILL_WITHIN: Duration = Duration::from_millis(500);
 
 pub async fn both_ways(inside: impl AsyncRead + AsyncWrite + Unpin, mut outside: TcpStream) {
     let (mut inside_reads, mut inside_writes) = tokio::io::split(inside);
