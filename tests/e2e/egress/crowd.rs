@@ -74,7 +74,10 @@ async fn requests_whose_clients_have_gone_are_over_and_make_room(world: Arc<Worl
     let gate = world.stack.witness().gate();
     let last =
         format!("curl -s -o /dev/null -w '%{{http_code}}' https://pages.test/{word}-last; {}", gate.wait());
-    let command = asks(&kinds[0]) + &asks(&kinds[1]) + &last;
+    // One that goes while its answer streams.
+    let amid = format!("{word}-amid/long-{}", 1u64 << 30);
+    let leaves = format!("curl -s -m 0.5 -o /dev/null https://pages.test/{amid}; ");
+    let command = asks(&kinds[0]) + &asks(&kinds[1]) + &leaves + &last;
     let exec = tokio::spawn({
         let sandbox = sandbox.clone();
         async move { sandbox.exec_input(reading(&["pages.test"], &command)).await }
@@ -87,7 +90,7 @@ async fn requests_whose_clients_have_gone_are_over_and_make_room(world: Arc<Worl
         }
     }
     origins.met(&format!("{word}-last")).await;
-    for (_, path) in &kinds {
+    for path in kinds.iter().map(|(_, path)| path).chain([&amid]) {
         let ended = || origins.seen(path).iter().all(|seen| seen.ended.is_some());
         until(&format!("every {path} has ended at its origin, the fence still open"), ended).await;
     }

@@ -79,3 +79,30 @@ async fn one_way(
         moved.fetch_add(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        (near.unwrap(), far.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn the_way_of_a_client_that_broke_off_is_reset_and_not_before_nothing_moved() {
+        let ((client, inside), (outside, mut worker)) = (connected().await, connected().await);
+        let copying = tokio::spawn(both_ways(inside, outside));
+        let begun = Instant::now();
+        super::super::relay::reset(&client);
+        drop(client);
+        worker.write_all(b"an answer begins").await.unwrap();
+        let seen = worker.read(&mut [0; 16]).await.unwrap_err();
+        assert_eq!(seen.kind(), io::ErrorKind::ConnectionReset);
+        assert!(begun.elapsed() >= STILL_FOR, "after {:?}", begun.elapsed());
+        copying.await.unwrap();
+    }
+}
