@@ -83,7 +83,9 @@ async fn at_its_bound_on_processes_a_sandbox_says_so_and_works_again_once_they_a
 async fn a_sweep_is_one_event_that_names_what_it_killed(world: Arc<World>) {
     let sandbox = world.sandbox().await;
     done(sandbox.exec("true").await);
-    done(sandbox.exec(&format!("{} & {} & true", long_sleep().0, long_sleep().0)).await);
+    // Until a child runs its own program it goes by the shell's name.
+    let child = format!("{} & until [ \"$(cat /proc/$!/comm)\" = sleep ]; do :; done", long_sleep().0);
+    done(sandbox.exec(&format!("{child}; {child}")).await);
     let id = done(sandbox.start(&long_sleep().0).await).process.id;
     assert!(sandbox.stop(id.as_str()).await.stopped);
     let events: EventsDone = done(sandbox.call("events", &[]).await);

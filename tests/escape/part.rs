@@ -85,6 +85,13 @@ pub fn play(arguments: &[String]) -> ! {
             kill(rustix::process::getppid().unwrap().as_raw_pid(), libc::SIGKILL);
             pause()
         }
+        "leave-child-and-exit" => {
+            witness.bear();
+            fork(|| sit(&witness));
+            // The spared neighbour, this process and its child.
+            witness.wait_until_born(3).unwrap();
+            std::process::exit(7)
+        }
         "attack" => attack(&witness, directory, rest[0].parse().unwrap(), rest[1].parse().unwrap()),
         "group-supervisor" => group_supervisor(),
         other => panic!("no part {other}"),

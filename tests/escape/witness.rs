@@ -62,6 +62,18 @@ impl Witness {
         Ok(())
     }
 
+    /// Waits until no more than so many live: the others have ended of themselves.
+    pub fn wait_until_only(&self, count: usize) -> Result<(), String> {
+        let began = Instant::now();
+        while self.alive().len() > count {
+            if began.elapsed() > Duration::from_secs(30) {
+                return Err("the command did not exit".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
     /// The pids, in their own namespace, of all that live.
     pub fn alive(&self) -> BTreeSet<i64> {
         let file = File::options().read(true).write(true).open(&self.locks).unwrap();

@@ -19,28 +19,17 @@ struct Guarded {
     control: Option<ChildStdin>,
     reports: BufReader<ChildStdout>,
     program: Process,
+    directory: tempfile::TempDir,
 }
 
 impl Guarded {
-    /// Runs `script` under a guard with a grace of 300 ms. The script says `ready` in the file given as `$1` when
-    /// all its processes run.
+    /// Runs `script` under a guard with a grace of 300 ms, in a directory of its own. The script makes the file
+    /// `ready` when all its processes run.
     fn start(script: &str) -> Self {
-        let mark = tempfile::NamedTempFile::new().unwrap();
-        let path = mark.path().to_str().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut guard = Command::new(env!("CARGO_BIN_EXE_ringfence"))
-            .args([
-                "guard",
-                "--stop-signal",
-                "term",
-                "--grace-ms",
-                "300",
-                "--",
-                "sh",
-                "-c",
-                script,
-                "sh",
-                path,
-            ])
+            .args(["guard", "--stop-signal", "term", "--grace-ms", "300", "--", "sh", "-c", script])
+            .current_dir(directory.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -50,8 +39,8 @@ impl Guarded {
         let mut reports = BufReader::new(guard.stdout.take().unwrap());
         let GuardReport::Started { pid } = report(&mut reports) else { panic!("the program did not start") };
         let program = processes::one(pid).unwrap();
-        eventually("the script says ready", || std::fs::read_to_string(path).unwrap().contains("ready"));
-        Self { guard, control, reports, program }
+        eventually("the script is ready", || directory.path().join("ready").exists());
+        Self { guard, control, reports, program, directory }
     }
 
     fn guard(&self) -> Process {
@@ -92,7 +81,7 @@ fn assert_all_dead(family: &[Process]) {
 }
 
 /// A child, one in its own session, and one that lost its parent.
-const FAMILY: &str = "sleep 300 & setsid sleep 300 & (setsid sleep 300 & ) ; echo ready > $1; wait";
+const FAMILY: &str = "sleep 300 & setsid sleep 300 & (setsid sleep 300 & ) ; : > ready; wait";
 
 #[test]
 fn closing_the_control_pipe_ends_the_program_and_everything_it_forked() {
@@ -109,9 +98,9 @@ fn closing_the_control_pipe_ends_the_program_and_everything_it_forked() {
 
 #[test]
 fn a_program_that_ends_by_itself_leaves_nothing_behind() {
-    let mut guarded =
-        Guarded::start("setsid sleep 300 & echo ready > $1; read never < /dev/zero & sleep 0.2; exit 7");
+    let mut guarded = Guarded::start("mkfifo seen; setsid sleep 300 & : > ready; read line < seen; exit 7");
     let family = guarded.family();
+    std::fs::write(guarded.directory.path().join("seen"), "yes\n").unwrap();
     let status = guarded.guard.wait().unwrap();
     assert_eq!(status.code(), Some(7));
     assert_all_dead(&family);
@@ -119,7 +108,7 @@ fn a_program_that_ends_by_itself_leaves_nothing_behind() {
 
 #[test]
 fn a_program_that_ignores_the_signal_is_killed_after_the_grace() {
-    let mut guarded = Guarded::start("trap '' TERM; sleep 300 & echo ready > $1; while :; do wait; done");
+    let mut guarded = Guarded::start("trap '' TERM; sleep 300 & : > ready; while :; do wait; done");
     let family = guarded.family();
     let asked = Instant::now();
     drop(guarded.control.take());
@@ -139,7 +128,7 @@ fn a_signal_to_the_guard_ends_everything_too() {
 
 #[test]
 fn the_program_dies_with_a_guard_that_is_killed() {
-    let mut guarded = Guarded::start("echo ready > $1; exec sleep 300");
+    let mut guarded = Guarded::start(": > ready; exec sleep 300");
     let program = guarded.program.clone();
     assert!(processes::is_alive(&program), "alive before");
     guarded.guard.kill().unwrap();

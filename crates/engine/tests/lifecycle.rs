@@ -49,10 +49,12 @@ fn everything_in_a_container_is_dead_when_its_removal_is_answered() {
     for mode in modes() {
         let engine = TestEngine::start(mode);
         engine.boot("box");
-        let script = "for i in 1 2 3; do setsid sh -c 'trap \"\" TERM HUP; sleep 300 & wait' >/dev/null 2>&1 & done; sleep 0.2";
+        let script =
+            "for i in 1 2 3; do setsid sh -c 'trap \"\" TERM HUP; sleep 300 & wait' >/dev/null 2>&1 & done";
         assert_eq!(engine.sh("box", "root", script).code, 0);
-        let processes = processes_of(engine.init_pid("box"));
-        assert!(processes.len() >= 7, "{processes:?}");
+        let init = engine.init_pid("box");
+        eventually("they ignore TERM and have forked", || processes_of(init).len() >= 7);
+        let processes = processes_of(init);
         assert!(processes.iter().all(|pid| alive(*pid)));
         assert_eq!(engine.call("DELETE", "/containers/box?force=true", "").status, 204);
         assert!(processes.iter().all(|pid| !alive(*pid)));

@@ -86,9 +86,9 @@ fn a_lost_leaders_command_still_reports_how_it_ended() {
     supervisor.job(
         "a",
         JobKind::Detached,
-        &format!("trap 'exit 9' TERM; while :; do sleep 0.05; done; : {word}"),
+        &format!("trap 'exit 9' TERM; touch trapped; while :; do sleep 0.05; done; : {word}"),
     );
-    wait_for("alive before", || (!with_word(&word).is_empty()).then_some(()));
+    supervisor.made("trapped");
     send(leader_of(&supervisor, with_word(&word)[0]), Signal::KILL);
     let end = supervisor.ended("a").end.unwrap();
     assert_eq!((end.state, end.exit_code, end.signal), (JobState::Interrupted, Some(9), None));

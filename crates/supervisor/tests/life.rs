@@ -4,7 +4,7 @@
 
 mod harness;
 
-use harness::{BOOT_KEY, GROUNDS, Ground, Ringfenced, wait_for};
+use harness::{BOOT_KEY, GROUNDS, Ground, Ringfenced, until_last_child_is, until_made, wait_for};
 use ringfence_wire::evidence::KillMethod;
 use ringfence_wire::supervisor::{
     Deadline, ErrorCode, JobKind, JobState, StartJob, TeardownMode, TeardownReport, start_env,
@@ -284,17 +284,21 @@ fn a_job_that_was_killed_says_so_and_the_first_desired_end_wins() {
     let mut start = supervisor.start_request(
         "a",
         JobKind::Detached,
-        "trap 'sleep 1; exit 5' TERM; while :; do sleep 0.05; done",
+        &format!("trap '{}; exit 5' TERM; touch trapped; while :; do sleep 0.05; done", until_made("let-go")),
     );
-    start.spec.timeout_ms = Some(400);
+    let timeout = Duration::from_secs(2);
+    start.spec.timeout_ms = Some(timeout.as_millis() as u64);
+    let began = Instant::now();
     supervisor.started(&start);
-    supervisor.running("a");
-    std::thread::sleep(Duration::from_millis(100));
+    supervisor.made("trapped");
     std::thread::scope(|scope| {
         let stopping = scope.spawn(|| supervisor.stop("a"));
-        std::thread::sleep(Duration::from_millis(500));
-        supervisor.teardown(&[]);
+        wait_for("it is being stopped", || (supervisor.view("a").state == JobState::Stopping).then_some(()));
+        let tearing_down = scope.spawn(|| supervisor.teardown(&[]));
+        std::thread::sleep((timeout + Duration::from_millis(200)).saturating_sub(began.elapsed()));
+        supervisor.make("let-go");
         assert!(stopping.join().unwrap().evidence.complete);
+        tearing_down.join().unwrap();
     });
     let end = supervisor.ended("a").end.unwrap();
     assert_eq!((end.state, end.exit_code, end.signal), (JobState::Cancelled, Some(5), None));
@@ -308,9 +312,10 @@ fn a_detached_job_ends_with_its_command_and_what_it_left_is_swept_first() {
         supervisor.job(
             "a",
             JobKind::Detached,
-            &format!("setsid sleep {sleep} >/dev/null 2>&1 & sleep 0.3; exit 4"),
+            &format!("setsid sleep {sleep} >/dev/null 2>&1 & {}; exit 4", until_made("seen")),
         );
         wait_for("alive before", || lives(&sleep).then_some(()));
+        supervisor.make("seen");
         let end = supervisor.ended("a").end.unwrap();
         assert_eq!((end.state, end.exit_code), (JobState::Failed, Some(4)));
         assert!(end.sweep.complete && end.sweep.killed_count == 1, "{:?}", end.sweep);
@@ -333,7 +338,7 @@ fn a_quiet_exec_pays_no_sweep_and_its_teardown_no_look() {
 #[test]
 fn a_teardown_tells_what_the_jobs_own_end_had_swept_before_it_once() {
     let supervisor = Ringfenced::start(Ground::Namespace);
-    supervisor.run("a", "setsid sleep 60 >/dev/null 2>&1 & sleep 0.2; exit 0");
+    supervisor.run("a", &format!("setsid sleep 60 >/dev/null 2>&1 & {}", until_last_child_is("sleep")));
     let report = supervisor.teardown(&[]);
     assert_eq!((report.evidence.killed_count, report.evidence.killed[0].name.as_str()), (1, "sleep"));
     assert_eq!(supervisor.teardown(&[]).evidence.killed_count, 0);
@@ -342,10 +347,16 @@ fn a_teardown_tells_what_the_jobs_own_end_had_swept_before_it_once() {
 #[test]
 fn a_supervisor_that_ends_takes_no_new_job() {
     let supervisor = Ringfenced::start(Ground::Namespace);
-    supervisor.job("a", JobKind::Detached, "trap '' TERM; sleep 60");
-    supervisor.running("a");
+    // It cannot have ended before it is asked: this job is there for the whole of the grace.
+    supervisor.job("a", JobKind::Detached, "trap '' TERM; touch trapped; sleep 60");
+    supervisor.made("trapped");
     supervisor.signal(Signal::TERM);
-    std::thread::sleep(Duration::from_millis(200));
-    let late: StartJob = supervisor.start_request("late", JobKind::Fenced, "true");
-    assert_eq!(supervisor.call("POST", "/v1/jobs", &late).code(), ErrorCode::ShuttingDown);
+    let mut tries = 0;
+    let code = wait_for("the signal has arrived", || {
+        tries += 1;
+        let late: StartJob = supervisor.start_request(&format!("late-{tries}"), JobKind::Fenced, "true");
+        let answer = supervisor.call("POST", "/v1/jobs", &late);
+        (answer.status != 201).then(|| answer.code())
+    });
+    assert_eq!(code, ErrorCode::ShuttingDown);
 }

@@ -5,7 +5,7 @@
 mod harness;
 
 use base64::Engine;
-use harness::{GROUNDS, Ground, Ringfenced};
+use harness::{GROUNDS, Ground, Ringfenced, until_last_child_is, until_made, wait_for};
 use ringfence_wire::supervisor::{
     ArtifactList, ArtifactPage, ErrorCode, FrameEncoding, JobKind, JobState, OutputPage, OutputStream,
     StartJob, StdinAnswer, StdinMode, StdinResult,
@@ -30,7 +30,19 @@ fn bytes(page: &OutputPage) -> Vec<u8> {
 fn one_cursor_reads_both_streams_in_order_of_arrival() {
     for ground in GROUNDS {
         let supervisor = Ringfenced::start(ground);
-        supervisor.run("a", "echo one; sleep 0.1; echo two >&2; sleep 0.1; echo three");
+        let script = format!(
+            "echo one; {}; echo two >&2; {}; echo three",
+            until_made("read-one"),
+            until_made("read-two")
+        );
+        supervisor.job("a", JobKind::Fenced, &script);
+        let arrived =
+            |bytes| wait_for("a line arrives", || (supervisor.view("a").output_end.0 == bytes).then_some(()));
+        arrived(4);
+        supervisor.make("read-one");
+        arrived(8);
+        supervisor.make("read-two");
+        supervisor.ended("a");
         let page = supervisor.page("a", 0, 65_536, 0);
         let frames: Vec<_> = page.frames.iter().map(|frame| (frame.stream, frame.data.as_str())).collect();
         assert_eq!(
@@ -63,13 +75,22 @@ fn a_command_that_begins_with_a_dash_is_a_command_and_no_option_of_the_shell() {
 
 #[test]
 fn a_follower_waits_for_news_without_polling_and_is_told_the_end() {
-    let supervisor = Ringfenced::start(Ground::Namespace);
-    supervisor.job("a", JobKind::Detached, "sleep 0.5; echo late; sleep 0.5");
+    let supervisor = &Ringfenced::start(Ground::Namespace);
+    let script = format!("{}; echo late; {}", until_made("speak"), until_made("end"));
+    supervisor.job("a", JobKind::Detached, &script);
     let began = Instant::now();
-    let page = supervisor.page("a", 0, 65_536, 5_000);
+    let page_once = |cursor, made: &str| {
+        std::thread::scope(|scope| {
+            let page = scope.spawn(move || supervisor.page("a", cursor, 65_536, 5_000));
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(!page.is_finished(), "it waits for {made}");
+            supervisor.make(made);
+            page.join().unwrap()
+        })
+    };
+    let page = page_once(0, "speak");
     assert_eq!((text(&page).as_str(), page.eof), ("late\n", false));
-    assert!(began.elapsed() >= Duration::from_millis(400));
-    let page = supervisor.page("a", page.next.0, 65_536, 5_000);
+    let page = page_once(page.next.0, "end");
     assert_eq!((page.frames.len(), page.eof), (0, true));
     assert!(began.elapsed() < Duration::from_secs(4));
 }
@@ -152,10 +173,13 @@ fn a_log_is_found_under_its_very_path_and_by_its_job_alone() {
 #[test]
 fn a_stream_that_somebody_else_still_holds_is_cut_and_the_end_record_says_so() {
     let supervisor = Ringfenced::start(Ground::Session);
-    supervisor.job("held", JobKind::Fenced, "echo own; read -t 1 never <> <(:); exit 3");
+    let script = format!("echo own; touch said; {}; exit 3", until_made("taken-hold"));
+    supervisor.job("held", JobKind::Fenced, &script);
     let pid = supervisor.running("held").pid.unwrap();
+    supervisor.made("said");
     let mut held = std::fs::File::options().write(true).open(format!("/proc/{pid}/fd/1")).unwrap();
     std::io::Write::write_all(&mut held, b"another's\n").unwrap();
+    supervisor.make("taken-hold");
     let end = supervisor.ended("held").end.unwrap();
     assert_eq!((end.exit_code, end.output_cut), (Some(3), true));
     assert_eq!(text(&supervisor.page("held", 0, 65_536, 0)), "own\nanother's\n");
@@ -225,7 +249,7 @@ fn an_exec_whose_background_child_holds_its_output_ends_all_the_same() {
     for ground in GROUNDS {
         let supervisor = Ringfenced::start(ground);
         let began = Instant::now();
-        let view = supervisor.run("a", "sleep 300 & echo done");
+        let view = supervisor.run("a", &format!("sleep 300 & {}; echo done", until_last_child_is("sleep")));
         let end = view.end.unwrap();
         assert_eq!((end.exit_code, end.stdout.bytes), (Some(0), 5));
         assert_eq!((end.sweep.complete, end.sweep.killed_count), (true, 1));

@@ -1,23 +1,13 @@
 //! A tracer reaps before the parent does: the leader never hears that its command exited.
 
 use super::*;
-use std::time::Instant;
 
 pub const CASE: Case = Case {
     name: "a tracer that withholds its own command's exit",
     command: |stage, _| stage.command("withhold-exit", &[]),
     born: 2,
     // The neighbour and the tracer.
-    before: |stage, _| {
-        let begun = Instant::now();
-        while stage.witness.alive().len() > 2 {
-            if begun.elapsed() > Duration::from_secs(10) {
-                return Err("the command did not exit".to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    },
+    before: |stage, _| stage.witness.wait_until_only(2),
     after: |_, _, claim| match (claim.command, claim.by_itself) {
         (Some((Some(7), None)), Some(true)) => Ok(()),
         other => {

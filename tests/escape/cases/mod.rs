@@ -32,7 +32,6 @@ use crate::stage::Stage;
 use crate::systems::{Claim, Host, System};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 pub struct Case {
     pub name: &'static str,

@@ -178,6 +178,17 @@ impl Ringfenced {
         self.directory.path().join("workspace")
     }
 
+    /// Waits until a job has made a file in the workspace: what it did before that is done.
+    pub fn made(&self, name: &str) {
+        let path = self.workspace().join(name);
+        wait_for("a job makes its file", || path.exists().then_some(()));
+    }
+
+    /// Makes a file in the workspace that a job waits for (see [`until_made`]).
+    pub fn make(&self, name: &str) {
+        std::fs::write(self.workspace().join(name), "").unwrap();
+    }
+
     pub fn artifacts(&self) -> PathBuf {
         self.directory.path().join("artifacts")
     }
@@ -339,6 +350,16 @@ fn only_child(parent: i32) -> i32 {
             (parent_of(pid)? == parent).then_some(pid)
         })
     })
+}
+
+/// A command that waits in a job's directory until the test has made a file there.
+pub fn until_made(name: &str) -> String {
+    format!("until [ -e {name} ]; do sleep 0.01; done")
+}
+
+/// A command that waits until the last background child runs its own program: until then it is a second shell.
+pub fn until_last_child_is(program: &str) -> String {
+    format!("until [ \"$(cat /proc/$!/comm)\" = {program} ]; do sleep 0.01; done")
 }
 
 /// The parent of a process as the test sees it.
